@@ -34,7 +34,10 @@ class CollateRules(Protocol):
     those of the first, tuples become lists, and `can_stack` is called once for each form.
     `pack(objects, fields)` pickles what a batch holds besides arrays, so that the whole batch
     arrives unchanged; it may add arrays and tensors to `fields`, and put
-    `reader._core.batch.tensor_array.field_of_batch` in their places. `revive(array, type name)`
+    `reader._core.batch.tensor_array.field_of_batch` in their places. It returns None where objects
+    share memory with `fields`, and is then called with the whole batch as one object.
+    `keeps_aliases`, unless it is False: what `collate_fn` put at two places of a batch is one array
+    or container. `revive(array, type name)`
     turns an array back into the tensor that was stacked. `has_origins`, as with `pack`: batches
     that `collate_fn` made say which fields were arrays of NumPy.
     """

@@ -111,7 +111,7 @@ class FeedPlan:
         if batch.structure is None:
             leaves = [_Leaf(place, None, None) for place in range(len(batch))]
         else:
-            leaves = list(_leaves(batch.structure, None))
+            leaves = list(_leaves(batch.structure, None, {}))
             offsets = {leaf.lod for leaf in leaves}
             texts = batch.structure.paths()[1]
             others = [text for place, text in enumerate(texts) if place not in offsets]
@@ -188,8 +188,8 @@ def _declared(item: Any) -> _Input:
     )
 
 
-def _leaves(at: Structure, key: Any) -> Iterator[_Leaf]:
-    """Yield the fields of a structure in order."""
+def _leaves(at: Structure, key: Any, known: dict[int, Structure]) -> Iterator[_Leaf]:
+    """Yield the fields of a structure in order; `known`: complete containers by their numbers."""
     children = at.children or []
     if at.kind == NodeKind.FIELD:
         yield _Leaf(at.index, key, None)
@@ -197,7 +197,16 @@ def _leaves(at: Structure, key: Any) -> Iterator[_Leaf]:
         yield _Leaf(children[0].index, key, children[1].index)
     elif at.kind == NodeKind.DICT:
         for name, child in zip(at.keys or (), children, strict=True):
-            yield from _leaves(child, name)
+            yield from _leaves(child, name, known)
+    elif at.kind == NodeKind.AGAIN:
+        if at.index not in known:
+            raise CollateError(
+                "feed_list: a list or dict in the batch contains itself, and cannot be fed; leave"
+                " it out in the dataset or collate_fn, or pass return_list=True"
+            )
+        yield from _leaves(known[at.index], key, known)
     else:
         for child in children:
-            yield from _leaves(child, key)
+            yield from _leaves(child, key, known)
+    if children and at.index >= 0:
+        known[at.index] = at

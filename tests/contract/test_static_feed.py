@@ -316,6 +316,33 @@ def test_return_list_gives_dense_tensors_in_their_containers(static: Any, worker
         next(iter(loader))
 
 
+@FEW
+def test_what_is_at_two_places_is_fed_at_each(static: Any, workers: int) -> None:
+    names = [static.data(name, [None, 3], "float32") for name in ("x", "y", "z", "w")]
+
+    def rows(samples: list[Any]) -> Any:
+        inner = [samples[0], samples[1]]
+        return [inner, inner]
+
+    def fed(collate_fn: Any) -> Any:
+        with DataLoader(
+            Calls(lambda i: np.full((1, 3), i, np.float32), 2), batch_size=2, collate_fn=collate_fn,
+            feed_list=names, return_list=False, framework="paddle", num_workers=workers,
+        ) as loader:  # fmt: skip
+            return next(iter(loader))[0]
+
+    assert [np.array(tensor)[0, 0] for tensor in fed(rows).values()] == [0, 1, 0, 1]
+    one = fed(lambda samples: dict.fromkeys("xyzw", samples[1]))
+    assert [np.array(one[name])[0, 0] for name in "xyzw"] == [1, 1, 1, 1]
+
+    def knot(samples: list[Any]) -> Any:
+        samples.append(samples)
+        return samples
+
+    with pytest.raises(CollateError, match="contains itself, and cannot be fed; leave it out"):
+        fed(knot)
+
+
 def test_01_batch_that_does_not_fit_its_program_is_refused_and_the_next_one_comes(
     static: Any,
 ) -> None:

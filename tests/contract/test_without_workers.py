@@ -262,9 +262,19 @@ def test_06_ragged_result_arrives_with_its_lod() -> None:
     assert (batch.numpy().tolist(), batch.lod) == ([0, 1, 2, 0], [[0, 3, 4]])
 
 
-def test_batch_that_contains_itself_is_refused() -> None:
+def test_batch_that_contains_itself_in_a_tuple_is_refused() -> None:
     def knot(samples: list[Any]) -> Any:
-        samples.append(samples)
+        samples.append((np.zeros(2), samples))
+        return samples[-1]
+
+    with pytest.raises(CollateError, match="contains itself and is no plain list or dict"):
+        next(iter(DataLoader(range(2), collate_fn=knot)))
+
+
+def test_batch_that_is_nested_too_deep_is_refused() -> None:
+    def knot(samples: list[Any]) -> Any:
+        for _ in range(101):
+            samples = [samples]
         return samples
 
     with pytest.raises(CollateError, match="nested deeper than 100 levels"):

@@ -176,6 +176,46 @@ def test_what_collate_fn_returns_comes_the_same_from_workers(
     check_same(both, kind)
 
 
+ALIASES = """
+    import numpy as np
+    import paddle
+    from paddle.io import DataLoader
+    from tests.peers.inside import tell
+
+    def arrays(batch):
+        array = np.arange(3, dtype="float32")
+        return [array, array]
+
+    def views(batch):
+        array = np.arange(3, dtype="float32")
+        return [array[:3], array[:2]]
+
+    def lists(batch):
+        inner = [np.arange(3, dtype="float32")]
+        return [inner, inner]
+
+    found = {}
+    for workers in 0, 2:
+        for make in arrays, views, lists:
+            for one, other in DataLoader(range(1), collate_fn=make, num_workers=workers):
+                is_one = one is other
+                one, other = (one[0], other[0]) if make is lists else (one, other)
+                one[0] = 9
+                found[f"{make.__name__} {workers}"] = [is_one, one is other, other.tolist()]
+    tell(found)
+"""
+
+
+@compares(Story(ALIASES))
+def test_paddle_makes_a_tensor_and_a_list_of_each_place_and_so_do_we(
+    both: tuple[Verdict, Verdict],
+) -> None:
+    theirs, ours = (verdict.result for verdict in both)
+    assert len(theirs) == 6
+    assert ours == theirs
+    assert all(not is_one and kept[0] == 0 for is_one, _, kept in theirs.values())
+
+
 @compares(story({"alone": "[]", "workers": "[], num_workers=2"}, "batch_size=2"))
 def test_empty_dataset_has_no_batch_in_both(both: tuple[Verdict, Verdict]) -> None:
     theirs, ours = both

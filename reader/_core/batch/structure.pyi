@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar, final
+from typing import Any, NoReturn, TypeVar, final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ class NodeKind(IntEnum):
     NAMEDTUPLE = 5
     DATACLASS = 6
     CUSTOM = 7
+    GRAPH = 8
+    AGAIN = 9
 
 @final
 class Structure:
@@ -51,9 +53,10 @@ class Flat:
 class Ragged: ...
 
 def plain_value(value: Any) -> Any: ...
-def flatten(value: Any, exact: bool = False) -> Flat: ...
+def flatten(value: Any, exact: bool = False, keeps_aliases: bool = False) -> Flat: ...
 def is_named_tuple(cls: type[Any]) -> bool: ...
 def is_plain_array(array: np.ndarray[Any, Any]) -> bool: ...
+def refuse_loop() -> NoReturn: ...
 def restore(structure: Structure, fields: Sequence[Any], objects: Sequence[Any] = ()) -> Any: ...
 def register_container(
     cls: type[_T],

@@ -90,6 +90,8 @@ def default_convert_fn(batch: Any) -> Any:
 class PaddleRules:
     """See `reader.policy.CollateRules`."""
 
+    keeps_aliases = False  # Paddle makes a tensor of each place, and a list or dict
+
     @staticmethod
     def revive(array: Any, name: str | None) -> Any:
         """Return the Tensor that was stacked as an array; `name`: of a type that NumPy lacks."""

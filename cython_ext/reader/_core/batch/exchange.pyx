@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from reader._core.batch.dlpack cimport rd_dl_exchange, rd_dl_managed
 from reader._core.batch.dtype cimport dl_type_at
 from reader._core.batch.ndarray cimport rd_make_strided
-from reader._core.memory.extents cimport RD_NO_SPAN, rd_extents_span
+from reader._core.memory.extents cimport RD_NO_SPAN, rd_extents_nbytes, rd_extents_span
 
 import numpy as np
 
@@ -284,6 +284,30 @@ def can_stack_tensor(value):
     return (tensor.ndim < MOST_DIMENSIONS
             and rd_extents_span((tensor.bits + 7) // 8, tensor.shape, tensor.ndim)
             <= (MOST_EMPTY_SPAN if is_empty(&tensor) else MOST_SPAN))
+
+
+cdef uint64_t span_of(const rd_dl_tensor* tensor) noexcept:
+    """Return how many bytes lie between the first and the last one of a tensor."""
+    cdef uint64_t last = 0
+    cdef int i
+    if tensor.strides is NULL:
+        return rd_extents_nbytes((tensor.bits + 7) // 8, tensor.shape, tensor.ndim)
+    for i in range(tensor.ndim):
+        if tensor.shape[i] == 0:
+            return 0
+        last += <uint64_t>(tensor.shape[i] - 1) * <uint64_t>tensor.strides[i]
+    return (last + 1) * ((tensor.bits + 7) // 8)
+
+
+def may_share_memory(list tensors not None):
+    """Whether some of these tensors of torch, of strided CPU memory, share bytes, or it cannot be seen."""
+    cdef rd_dl_tensor tensor
+    cdef rd_spans spans
+    for value in tensors:
+        if its_view is NULL or not look(its_view, value, &tensor):
+            return True
+        spans.add(tensor.data, span_of(&tensor))
+    return spans.overlap()
 
 
 def is_plain_tensor(value):

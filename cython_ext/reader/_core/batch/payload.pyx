@@ -3,6 +3,7 @@
 Imports structure and the Schema of tensor. Functions only; the worker's thread calls them.
 """
 import pickle
+import sys
 
 from reader.errors import DatasetError
 
@@ -31,6 +32,11 @@ cdef bytes pickle_objects(list objects, Structure structure, object pack=None, l
     try:
         return pickle.dumps(objects, 5) if pack is None else pack(objects, fields)
     except Exception as error:
+        if isinstance(error, RecursionError):
+            raise DatasetError(
+                f"cannot send the batch to the main process: an object in it is nested deeper than pickle "
+                f"follows ({error}; the limit of Python's recursion is {sys.getrecursionlimit()}); flatten "
+                f"it, or send it pickled as bytes") from error
         if pack is not None and isinstance(error, RuntimeError):
             raise
         dumps = pickle.dumps if pack is None else lambda value: pack(value, [])
@@ -42,6 +48,19 @@ cdef bytes pickle_objects(list objects, Structure structure, object pack=None, l
                     f"main process: a {type(culprit).__name__} cannot be pickled: {its_error}; "
                     f"return arrays, numbers, strings or objects that can be pickled") from its_error
         raise DatasetError(f"cannot send the batch to the main process: {error}") from error
+
+
+cdef bytes pickle_flat(Flat flat, object batch, object pack):
+    """Pickle the objects of a flattened batch; None: it has none. ``pack`` adds fields from within them, and
+    returns None if these share memory with the batch's own: the whole batch is then one object."""
+    cdef bytes packed
+    if not flat.objects:
+        return None
+    packed = pickle_objects(flat.objects, flat.structure, pack, flat.fields)
+    if packed is None:
+        flat.keep_whole(batch)
+        packed = pickle_objects(flat.objects, flat.structure, pack, flat.fields)
+    return packed
 
 
 def find_culprit(value, where, dumps, depth=0):

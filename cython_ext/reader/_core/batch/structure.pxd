@@ -1,4 +1,10 @@
 # Trees of containers around the fields of a batch.
+from reader._core.batch.exchange cimport rd_spans
+
+cdef extern from "reader/_core/batch/aliases.h":
+    cppclass rd_met:
+        bint add(const void* object) except +
+
 
 cpdef enum NodeKind:
     FIELD = 0      # an array; index counts the fields in depth-first order
@@ -9,11 +15,15 @@ cpdef enum NodeKind:
     NAMEDTUPLE = 5
     DATACLASS = 6
     CUSTOM = 7     # a type passed to register_container
+    GRAPH = 8      # the root, where containers or fields are at two places; its only child is the batch
+    AGAIN = 9      # a further place of a container
 
 
 cdef class Structure:
     cdef readonly int kind
-    cdef readonly int index        # of a FIELD or OBJECT, else -1
+    # of a FIELD or OBJECT; of a container within a GRAPH, and AGAIN: its number, by which others refer to
+    # it; GRAPH: how many numbers there are; else -1
+    cdef readonly int index
     cdef readonly object cls       # the container's type; None for leaves
     cdef readonly tuple keys       # dict keys or dataclass field names, else None
     cdef readonly object extra     # dict: an empty copy for subclasses; CUSTOM: what its flatten kept
@@ -21,7 +31,8 @@ cdef class Structure:
     cdef Py_hash_t hash_value      # computed once; -1 = not yet
     cdef Structure its_plain       # what plain() returned; None = not called yet
 
-    cdef object build(self, list fields, list objects)
+    cdef object build(self, list fields, list objects, list made_before)
+    cdef object build_once(self, list fields, list objects, list made_before)
 
 
 cdef class Unwritten:
@@ -32,6 +43,28 @@ cdef class Flat:
     cdef readonly list fields      # array leaves, as they were passed
     cdef readonly list objects
     cdef readonly Structure structure
+
+    cdef int keep_whole(self, object value) except -1
+
+
+cdef extern from *:
+    const Py_ssize_t NOWHERE "PY_SSIZE_T_MAX"  # the number of a container without fields, which is an object
+
+
+cdef class Aliases:
+    cdef rd_met met            # containers and fields of the first walk
+    cdef rd_spans spans        # memory of torch tensors; of exact walks only
+    cdef bint found            # something is at two places
+    cdef bint holds_loop       # a container holds itself that is no plain list or dict
+    # of the second walk; None in the first:
+    cdef dict numbers          # id -> number of a container or field, or NOWHERE
+    cdef list containers       # by number
+    cdef list open_            # numbers of those whose children are being flattened
+    cdef Py_ssize_t count      # nodes made of fields and of closed containers again
+    cdef Py_ssize_t lowest     # number of the outermost open container met again; NOWHERE
+
+    cdef Structure enter(self, object value, list objects)
+    cdef int leave(self, bint is_whole) except -1
 
 
 cdef enum:

@@ -16,9 +16,10 @@ import numpy as np
 
 cimport cython
 cimport numpy as cnp
+from cpython.object cimport PyObject
 
 from reader._core.batch.dlpack cimport rd_dl_tensor
-from reader._core.batch.exchange cimport is_plain, rd_view, tensor_view
+from reader._core.batch.exchange cimport is_plain, is_usual, look, rd_view, span_of, tensor_view
 
 from reader.errors import CollateError
 
@@ -96,6 +97,70 @@ cdef object foreign_converter(object value):
     return found
 
 
+@cython.final
+cdef class Aliases:
+    """Finds what a batch has at two places, while it is flattened: containers and fields.
+
+    The first walk only finds that there is such a thing, at little cost. A second one then has numbers
+    for containers and fields by the ids of their objects, which the batch keeps alive.
+    """
+
+    def __cinit__(self):
+        self.lowest = NOWHERE
+
+    cdef Structure enter(self, object value, list objects):
+        """Return the node of a container that was met before; None for a new one, which is open until
+        `leave`."""
+        if self.numbers is None:
+            if not self.found:
+                self.found = self.met.add(<PyObject*>value)
+            # of no meaning after the first walk: the second one makes the nodes
+            return node(OBJECT, 0, None, None, None, None) if self.found else None
+        found = self.numbers.get(id(value))
+        if found is None:
+            self.numbers[id(value)] = len(self.containers)
+            self.open_.append(len(self.containers))
+            self.containers.append(value)
+            return None
+        if found == NOWHERE:
+            objects.append(value)
+            return node(OBJECT, len(objects) - 1, None, None, None, None)
+        if found in self.open_:
+            self.lowest = min(self.lowest, <Py_ssize_t>found)
+            if not can_begin_empty(value):
+                self.holds_loop = True
+        else:
+            self.count += 1
+        return node(AGAIN, found, None, None, None, None)
+
+    cdef int leave(self, bint is_whole) except -1:
+        """Close the container that was entered last; ``is_whole``: it and all within became an object."""
+        number = self.open_.pop()
+        if is_whole:
+            for value in self.containers[number:]:
+                self.numbers[id(value)] = NOWHERE
+        return 0
+
+
+cdef Structure field_node(object value, list fields, Aliases aliases):
+    """Return the node of a field, which is added to the others unless it is one of them."""
+    cdef Py_ssize_t index = len(fields)
+    if aliases is not None:
+        aliases.count += 1
+        if aliases.numbers is None:
+            aliases.found = aliases.found or aliases.met.add(<PyObject*>value)
+        else:
+            index = aliases.numbers.setdefault(id(value), index)
+    if index == len(fields):
+        fields.append(value)
+    return node(FIELD, index, None, None, None, None)
+
+
+cdef bint can_begin_empty(object value) noexcept:
+    """Whether a container can be made before its children, so that it may hold itself."""
+    return type(value) is list or type(value) is dict
+
+
 cdef Structure node(int kind, int index, object cls, tuple keys, object extra, list children):
     cdef Structure self = Structure.__new__(Structure)
     self.kind = kind
@@ -117,35 +182,38 @@ cdef class Structure:
 
     def restore(self, fields, objects=()):
         """Put ``fields`` and ``objects`` (sequences, in flatten's order) back into the containers."""
-        return self.build(list(fields), list(objects))
+        return self.build(list(fields), list(objects), None)
 
     @cython.boundscheck(True)
-    cdef object build(self, list fields, list objects):
+    cdef object build(self, list fields, list objects, list made_before):
+        """``made_before``: containers by their numbers; None: none is at two places."""
         cdef Structure child
         cdef int kind = self.kind
         if kind == FIELD:
             return fields[self.index]
         if kind == OBJECT:
             return objects[self.index]
+        if self.index >= 0:
+            return self.build_once(fields, objects, made_before)
         if kind == TUPLE and self.cls is tuple:
             if len(self.children) == 2:
-                return ((<Structure>self.children[0]).build(fields, objects),
-                        (<Structure>self.children[1]).build(fields, objects))
-            return tuple([(<Structure>child).build(fields, objects) for child in self.children])
+                return ((<Structure>self.children[0]).build(fields, objects, made_before),
+                        (<Structure>self.children[1]).build(fields, objects, made_before))
+            return tuple([(<Structure>child).build(fields, objects, made_before) for child in self.children])
         if kind == DICT:
             if self.cls is dict:
                 made = {}
             elif self.extra is None:
                 return self.cls({
-                    key: (<Structure>child).build(fields, objects)
+                    key: (<Structure>child).build(fields, objects, made_before)
                     for key, child in zip(self.keys, self.children)
                 })
             else:
                 made = copy.copy(self.extra)
             for key, child in zip(self.keys, self.children):
-                made[key] = (<Structure>child).build(fields, objects)
+                made[key] = (<Structure>child).build(fields, objects, made_before)
             return made
-        values = [(<Structure>child).build(fields, objects) for child in self.children]
+        values = [(<Structure>child).build(fields, objects, made_before) for child in self.children]
         if kind == LIST:
             return values if self.cls is list else self.cls(values)
         if kind == TUPLE:
@@ -162,6 +230,27 @@ cdef class Structure:
             return made
         return _containers[self.cls][1](values, self.extra)
 
+    cdef object build_once(self, list fields, list objects, list made_before):
+        """Return the container that has a number, or is at a further place."""
+        cdef Structure child
+        if self.kind == GRAPH:
+            return (<Structure>self.children[0]).build(fields, objects, [None] * self.index)
+        if self.kind == AGAIN:
+            return made_before[self.index]
+        # where it holds itself, it is asked for before its children are complete
+        if self.cls is list:
+            made = made_before[self.index] = []
+            for child in self.children:
+                made.append(child.build(fields, objects, made_before))
+        elif self.cls is dict:
+            made = made_before[self.index] = {}
+            for key, child in zip(self.keys, self.children):
+                made[key] = child.build(fields, objects, made_before)
+        else:
+            child = node(self.kind, -1, self.cls, self.keys, self.extra, self.children)
+            made = made_before[self.index] = child.build(fields, objects, made_before)
+        return made
+
     def plain(self):
         """Return the structure with only dicts and lists: subclasses, tuples, namedtuples and other
         sequences lose their types. Dataclasses and registered containers stay."""
@@ -171,11 +260,11 @@ cdef class Structure:
         if self.its_plain is None:
             children = [child.plain() for child in self.children]
             if self.kind == DICT:
-                made = node(DICT, -1, dict, self.keys, None, children)
-            elif self.kind == DATACLASS or self.kind == CUSTOM:
-                made = node(self.kind, -1, self.cls, self.keys, self.extra, children)
+                made = node(DICT, self.index, dict, self.keys, None, children)
+            elif self.kind == DATACLASS or self.kind == CUSTOM or self.kind == GRAPH:
+                made = node(self.kind, self.index, self.cls, self.keys, self.extra, children)
             else:
-                made = node(LIST, -1, list, None, None, children)
+                made = node(LIST, self.index, list, None, None, children)
             with cython.critical_section(self):  # written once: others read it without a lock
                 if self.its_plain is None:
                     self.its_plain = made
@@ -187,21 +276,22 @@ cdef class Structure:
             return self
         children = [child.listed() for child in self.children]
         if self.kind == TUPLE:
-            return node(LIST, -1, list, None, None, children)
-        return node(self.kind, -1, self.cls, self.keys, self.extra, children)
+            return node(LIST, self.index, list, None, None, children)
+        return node(self.kind, self.index, self.cls, self.keys, self.extra, children)
 
     def paths(self):
-        """Name the places: two lists of texts such as ``['x'][0]``, for fields and for objects."""
+        """Name the places: two lists of texts such as ``['x'][0]``, for fields and for objects. What is
+        at two places has the name of the first."""
         fields, objects = {}, {}
         self._name_places("", fields, objects)
         return [fields[k] for k in sorted(fields)], [objects[k] for k in sorted(objects)]
 
     def _name_places(self, prefix, fields, objects):
         if self.kind == FIELD:
-            fields[self.index] = prefix
+            fields.setdefault(self.index, prefix)
         elif self.kind == OBJECT:
             objects[self.index] = prefix
-        else:
+        elif self.kind != AGAIN:
             for place, child in zip(self.child_names(), self.children):
                 child._name_places(prefix + place, fields, objects)
 
@@ -213,7 +303,7 @@ cdef class Structure:
             return [f".{key}" for key in self.cls._fields]
         if self.kind == DICT:
             return [f"[{key!r}]" for key in self.keys]
-        return [f"[{i}]" for i in range(len(self.children))]
+        return [""] if self.kind == GRAPH else [f"[{i}]" for i in range(len(self.children))]
 
     def __eq__(self, other):
         if self is other:
@@ -243,6 +333,10 @@ cdef class Structure:
             return f"field {self.index}"
         if self.kind == OBJECT:
             return f"object {self.index}"
+        if self.kind == AGAIN:
+            return f"container {self.index} again"
+        if self.kind == GRAPH:
+            return repr(self.children[0])
         inner = ", ".join(f"{name}: {child!r}" for name, child in
                           zip(self.child_names(), self.children))
         return f"{self.cls.__name__}({inner})"
@@ -336,20 +430,20 @@ cdef Structure make_container(int kind, object value, list children):
     return node(kind, -1, cls, None, None, children)
 
 
-cdef Structure _flatten(object value, list fields, list objects, int depth):
+cdef Structure _flatten(object value, list fields, list objects, int depth, Aliases aliases):
     """Flatten one value; a container without arrays stays whole, as one object."""
     cdef int kind
     cdef list children
-    cdef Py_ssize_t nfields, nobjects
+    cdef Structure again, made
+    cdef Py_ssize_t nfields, nobjects, count = 0, lowest = NOWHERE, number = -1
+    cdef bint is_whole
     if isinstance(value, Unwritten):
-        fields.append(value)
-        return node(FIELD, len(fields) - 1, None, None, None, None)
+        return field_node(value, fields, aliases)
     if isinstance(value, np.ndarray):
         # a masked array stays whole: the bytes of an array have no mask
         if not value.dtype.hasobject and (
                 type(value) is np.ndarray or not is_masked(value)):
-            fields.append(value)
-            return node(FIELD, len(fields) - 1, None, None, None, None)
+            return field_node(value, fields, aliases)
         objects.append(value)
         return node(OBJECT, len(objects) - 1, None, None, None, None)
     kind = container_kind(value)
@@ -357,8 +451,7 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
         converter = foreign_converter(value)
         found = None if converter is None else converter(value)
         if found is not None:
-            fields.append(value)
-            leaf = node(FIELD, len(fields) - 1, None, None, None, None)
+            leaf = field_node(value, fields, aliases)
             if not found[2]:
                 return leaf
             objects.append(found[2])  # the row offsets are sent beside the rows
@@ -373,14 +466,31 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
     if holds_leaves_only(value):
         objects.append(value)
         return node(OBJECT, len(objects) - 1, None, None, None, None)
+    if aliases is not None:
+        again = aliases.enter(value, objects)
+        if again is not None:
+            return again
+        if aliases.numbers is not None:
+            number = len(aliases.containers) - 1
+        count, lowest = aliases.count, aliases.lowest
+        aliases.lowest = NOWHERE
     nfields, nobjects = len(fields), len(objects)
-    children = [_flatten(child, fields, objects, depth + 1)
+    children = [_flatten(child, fields, objects, depth + 1, aliases)
                 for child in container_children(kind, value)]
-    if len(fields) == nfields:
+    is_whole = len(fields) == nfields
+    if number >= 0:
+        # nor may it hold what is elsewhere in the batch
+        is_whole = aliases.count == count and aliases.lowest >= number
+        aliases.leave(is_whole)
+    if aliases is not None:
+        aliases.lowest = lowest if is_whole else min(lowest, aliases.lowest)
+    if is_whole:
         del objects[nobjects:]
         objects.append(value)
         return node(OBJECT, len(objects) - 1, None, None, None, None)
-    return make_container(kind, value, children)
+    made = make_container(kind, value, children)
+    made.index = <int>number
+    return made
 
 
 cdef int exact_kind(object value) except -1:
@@ -423,8 +533,8 @@ cdef bint holds_leaves_only(object value) except -1:
     return True
 
 
-cdef bint holds_fields(object value, int depth) except -1:
-    """Whether _flatten_exact would find a field in a value."""
+cdef bint holds_fields(object value, int depth, rd_met* met) except -1:
+    """Whether _flatten_exact would find a field in a value; ``met``: the containers looked through."""
     cdef rd_dl_tensor tensor
     cdef rd_view view
     cls = type(value)
@@ -439,38 +549,54 @@ cdef bint holds_fields(object value, int depth) except -1:
         return True
     if depth >= MAX_DEPTH:
         return False
+    kind = LIST if cls is list else exact_kind(value)
+    if kind == OBJECT or met.add(<PyObject*>value):
+        return False
     if cls is list:
         for child in <list>value:
-            if holds_fields(child, depth + 1):
+            if holds_fields(child, depth + 1, met):
                 return True
         return False
-    kind = exact_kind(value)
-    if kind == OBJECT:
-        return False
     for child in container_children(kind, value):
-        if holds_fields(child, depth + 1):
+        if holds_fields(child, depth + 1, met):
             return True
     return False
 
 
-cdef Structure _flatten_exact(object value, list fields, list objects, int depth):
+cdef Structure _flatten_exact(object value, list fields, list objects, int depth, Aliases aliases):
     """As _flatten, but a container that has more than its children stays whole."""
     cdef int kind
     cdef list children
+    cdef Structure made
+    cdef Py_ssize_t number = -1
     cdef rd_dl_tensor tensor
+    cdef rd_met met
     cdef rd_view view = tensor_view(type(value))
     if view is not NULL:
         if is_plain(view, value, &tensor):
-            fields.append(value)
-            return node(FIELD, len(fields) - 1, None, None, None, None)
+            number = len(fields)
+            made = field_node(value, fields, aliases)
+            if len(fields) > number:
+                aliases.spans.add(tensor.data, span_of(&tensor))
+            return made
+        if is_usual(value) and look(view, value, &tensor):
+            aliases.spans.add(tensor.data, span_of(&tensor))
     elif isinstance(value, Unwritten) or (type(value) is np.ndarray and is_plain_array(value)):
-        fields.append(value)
-        return node(FIELD, len(fields) - 1, None, None, None, None)
-    elif holds_fields(value, depth):
+        return field_node(value, fields, aliases)
+    elif holds_fields(value, depth, &met):
         kind = exact_kind(value)
-        children = [_flatten_exact(child, fields, objects, depth + 1)
+        made = aliases.enter(value, objects)
+        if made is not None:
+            return made
+        if aliases.numbers is not None:
+            number = len(aliases.containers) - 1
+        children = [_flatten_exact(child, fields, objects, depth + 1, aliases)
                     for child in container_children(kind, value)]
-        return make_container(kind, value, children)
+        if number >= 0:
+            aliases.leave(False)
+        made = make_container(kind, value, children)
+        made.index = <int>number
+        return made
     objects.append(value)
     return node(OBJECT, len(objects) - 1, None, None, None, None)
 
@@ -488,8 +614,14 @@ cdef class Flat:
     def __iter__(self):
         return iter((self.fields, self.objects, self.structure))
 
+    cdef int keep_whole(self, object value) except -1:
+        """Make the whole batch one object."""
+        self.fields, self.objects = [], [value]
+        self.structure = node(OBJECT, 0, None, None, None, None)
+        return 0
 
-def flatten(value, bint exact=False):
+
+def flatten(value, bint exact=False, bint keeps_aliases=False):
     """Flatten a batch: return a Flat, which unpacks into (fields, objects, structure).
 
     Arrays and tensors become fields, in depth-first order. A container that holds no array
@@ -498,18 +630,41 @@ def flatten(value, bint exact=False):
     ``structure.restore(fields, objects)`` restores them with their types. Raises CollateError (a
     ValueError) for one nested deeper than 100 levels, such as one that contains itself.
 
-    ``exact``: types, strides and attributes must be restored, too: only plain dicts, lists, tuples
-    and named tuples are flattened, only plain arrays and torch tensors in C order are fields, and
-    all else is an object. It raises nothing.
+    ``keeps_aliases``: an array or container at two places is restored as one at two places, also a list
+    or dict within itself; a tuple within itself raises CollateError.
+
+    ``exact``: aliases, types, strides and attributes must be restored, too: only plain dicts, lists,
+    tuples and named tuples are flattened, only plain arrays and torch tensors in C order are fields, and
+    all else is an object, as is the whole batch where tensors share memory. It raises nothing.
     """
     cdef Flat flat = Flat.__new__(Flat)
-    flat.fields = []
-    flat.objects = []
-    if exact:
-        flat.structure = _flatten_exact(value, flat.fields, flat.objects, 0)
-    else:
-        flat.structure = _flatten(value, flat.fields, flat.objects, 0)
+    cdef Aliases aliases = Aliases.__new__(Aliases) if exact or keeps_aliases else None
+    flatten_into(flat, value, exact, aliases)
+    if aliases is not None and aliases.found:
+        aliases = Aliases.__new__(Aliases)
+        aliases.numbers, aliases.containers, aliases.open_ = {}, [], []
+        flatten_into(flat, value, exact, aliases)
+        if aliases.holds_loop and not exact:
+            refuse_loop()
+        flat.structure = node(GRAPH, <int>len(aliases.containers), None, None, None, [flat.structure])
+    if exact and (aliases.holds_loop or aliases.spans.overlap()):
+        flat.keep_whole(value)
     return flat
+
+
+def refuse_loop():
+    """Raise CollateError for a container within itself that is no plain list or dict."""
+    raise CollateError("the batch holds a container that contains itself and is no plain list or dict, such "
+                       "as a tuple; use a list or a dict, or send the batch pickled as bytes")
+
+
+cdef int flatten_into(Flat flat, object value, bint exact, Aliases aliases) except -1:
+    flat.fields, flat.objects = [], []
+    if exact:
+        flat.structure = _flatten_exact(value, flat.fields, flat.objects, 0, aliases)
+    else:
+        flat.structure = _flatten(value, flat.fields, flat.objects, 0, aliases)
+    return 0
 
 
 def restore(structure, fields, objects=()):

@@ -237,8 +237,8 @@ cdef class LoDTensorArray:
         if self.schema is None:
             return fields
         if self.packed is not None:
-            return self.schema.structure.build(fields, unpack(self.packed, fields))
-        return self.schema.structure.build(fields, self.objects)
+            return self.schema.structure.build(fields, unpack(self.packed, fields), None)
+        return self.schema.structure.build(fields, self.objects, None)
 
     def plain_containers(self):
         """Return the batch with dicts and lists for other containers: see Structure.plain."""

@@ -1,5 +1,6 @@
 # What makes the leaves of a batch that is not packed.
 from reader._core.batch.exchange cimport rd_view
+from reader._core.batch.structure cimport rd_met
 
 
 cdef class LeafMaker:
@@ -9,9 +10,10 @@ cdef class LeafMaker:
     cdef bint is_collated         # a collate_fn made the batch
 
     cdef object make(self, object batch, Py_ssize_t holders)
-    cdef object walk(self, object value, object root, int depth, Py_ssize_t holders)
+    cdef object walk(self, object value, object root, int depth, Py_ssize_t holders, dict again,
+                     rd_met* met, bint* found)
     cdef object walk_container(self, int kind, object value, object root, int depth,
-                               Py_ssize_t holders)
+                               Py_ssize_t holders, dict again, rd_met* met, bint* found)
     cdef object leaf_of_array(self, object value, Py_ssize_t holders)
     cdef object leaf_of_tensor(self, rd_view view, object value, Py_ssize_t holders)
     cdef object leaf_of_other(self, object value)

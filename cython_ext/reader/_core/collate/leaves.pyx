@@ -15,11 +15,12 @@ from reader._core.batch.exchange cimport (can_be_array, array_on, is_canonical, 
                                           needs_gradient, owns_storage, rd_view, tensor_view)
 from reader._core.batch.ndarray cimport as_ndarray, copy_array
 from reader._core.batch.structure cimport (CUSTOM, FIELD, MAX_DEPTH, OBJECT, container_children,
-                                           container_kind, foreign_converter, is_masked, make_container, node)
+                                           container_kind, foreign_converter, is_masked, make_container, node,
+                                           rd_met)
 from reader._core.collate.rows cimport Rows
 
 from reader._core.batch.dtype import field_type
-from reader._core.batch.structure import Ragged, flatten
+from reader._core.batch.structure import Ragged, flatten, refuse_loop
 
 cnp.import_array()
 
@@ -29,6 +30,9 @@ cdef extern from "Python.h":
 cdef extern from "numpy/arrayobject.h":
     bint PyArray_ISCARRAY(cnp.ndarray)
     PyObject* PyArray_BASE(cnp.ndarray)
+
+
+cdef object OPEN = object()  # in the place of what is made of a container, before it is complete
 
 
 @cython.final
@@ -42,7 +46,8 @@ cdef class LeafMaker:
     Containers, types and values are those of a batch from a worker thread. An array or tensor is copied
     if something else refers to it, if its layout is unusual, or if it is a view of another one: what
     the loop writes into a batch shows nowhere else. Only a collated tensor that shares memory without
-    being a view (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch.
+    being a view (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch. What the batch has at
+    two places is copied once, and so is a list or dict within itself.
     """
 
     def __init__(self, make_leaf, bint keeps_tensors=False, bint is_collated=True):
@@ -57,37 +62,59 @@ cdef class LeafMaker:
 
     cdef object make(self, object batch, Py_ssize_t holders):
         """As a call, where the caller and its callers hold that many references to the batch."""
-        return self.walk(batch, batch, 0, holders)
+        cdef rd_met met
+        cdef bint found = False
+        made = self.walk(batch, batch, 0, holders, None, &met, &found)
+        if found:
+            made = None  # it may refer to what is the batch's alone
+            made = self.walk(batch, batch, 0, holders, {}, NULL, NULL)
+        return made
 
-    cdef object walk(self, object value, object root, int depth, Py_ssize_t holders):
-        """Return a value with leaves for its arrays; the value itself if there are none."""
+    cdef object walk(self, object value, object root, int depth, Py_ssize_t holders, dict again,
+                     rd_met* met, bint* found):
+        """Return a value with leaves for its arrays; the value itself if there are none.
+
+        ``again``: {id: (value, what was made of it)}, of what may be at two places, since something else
+        refers to it. None: a first walk finds in ``met`` whether anything is.
+        """
         cdef object cls = type(value)
         cdef rd_view view
         cdef int kind
+        cdef bint is_shared
         if is_simple(value):
             return value
+        is_shared = Py_REFCNT(<PyObject*>value) > holders
+        if is_shared and again is None:
+            if met.add(<PyObject*>value):
+                found[0] = True
+                return value
+        elif is_shared:
+            made = again.get(id(value))
+            if made is not None:
+                return made[1] if made[1] is not OPEN else refuse_loop()
         if cls is not tuple and cls is not dict and cls is not list:
             if cls is Rows:
                 return self.finish((<Rows>value).array(), (<Rows>value).type)
             view = tensor_view(cls)
             if view is not NULL:
-                return self.leaf_of_tensor(view, value, holders)
+                return noted(again, is_shared, value, self.leaf_of_tensor(view, value, holders))
             if isinstance(value, np.generic):
                 return value
             if isinstance(value, np.ndarray):
                 if value.dtype.hasobject or (
                         cls is not np.ndarray and is_masked(value)):
                     return value
-                return self.leaf_of_array(value, holders)
+                return noted(again, is_shared, value, self.leaf_of_array(value, holders))
         kind = container_kind(value)
         if kind == OBJECT:
-            return self.leaf_of_other(value)
+            return noted(again, is_shared, value, self.leaf_of_other(value))
         if depth == MAX_DEPTH:
             flatten(root)  # raises: it knows how to say so
-        return self.walk_container(kind, value, root, depth + 1, holders)
+        return noted(again, is_shared, value,
+                     self.walk_container(kind, value, root, depth + 1, holders, again, met, found))
 
     cdef object walk_container(self, int kind, object value, object root, int depth,
-                               Py_ssize_t holders):
+                               Py_ssize_t holders, dict again, rd_met* met, bint* found):
         cdef object cls = type(value), key, child, leaf
         cdef Py_ssize_t i = 0
         cdef list children, leaves
@@ -95,14 +122,17 @@ cdef class LeafMaker:
         # references to a child that is the batch's alone: the container's and the loop's; 0: none is,
         # since something else refers to the container
         cdef Py_ssize_t each = 2 if Py_REFCNT(<PyObject*>value) <= holders else 0
+        if each == 0 and again is not None:
+            # a list or dict is begun before its children, which may hold it
+            again[id(value)] = value, value.copy() if cls is dict or cls is list else OPEN
         if cls is dict:
             for key, child in (<dict>value).items():
                 if is_simple(child):
                     continue
-                leaf = self.walk(child, root, depth, each)
+                leaf = self.walk(child, root, depth, each, again, met, found)
                 if leaf is not child:
                     if made is None:
-                        made = (<dict>value).copy()
+                        made = begun(again, value)
                         each += each > 0  # the copy refers to the children, too
                     made[key] = leaf
             return value if made is None else made
@@ -110,10 +140,10 @@ cdef class LeafMaker:
             leaves = None
             for child in (<list>value if cls is list else <tuple>value):
                 if not is_simple(child):
-                    leaf = self.walk(child, root, depth, each)
+                    leaf = self.walk(child, root, depth, each, again, met, found)
                     if leaf is not child:
                         if leaves is None:
-                            leaves = list(value)
+                            leaves = list(value) if cls is tuple else begun(again, value)
                             each += each > 0
                         leaves[i] = leaf
                 i += 1
@@ -121,14 +151,14 @@ cdef class LeafMaker:
                 return value
             return leaves if cls is list else tuple(leaves)
         children = container_children(kind, value)
-        leaves = [self.walk(child, root, depth, each and 3) for child in children]
+        leaves = [self.walk(child, root, depth, each and 3, again, met, found) for child in children]
         for i in range(len(children)):
             if leaves[i] is not children[i]:
                 break
         else:
             return value
         places = [node(FIELD, i, None, None, None, None) for i in range(len(children))]
-        return make_container(kind, value, places).build(leaves, [])
+        return make_container(kind, value, places).build(leaves, [], None)
 
     cdef object leaf_of_array(self, object value, Py_ssize_t holders):
         cdef cnp.ndarray array
@@ -169,7 +199,7 @@ cdef class LeafMaker:
         if not found[2]:
             return leaf
         places = [node(FIELD, 0, None, None, None, None), node(FIELD, 1, None, None, None, None)]
-        return node(CUSTOM, -1, Ragged, None, None, places).build([leaf, found[2]], [])
+        return node(CUSTOM, -1, Ragged, None, None, places).build([leaf, found[2]], [], None)
 
     cdef object leaf_of_copy(self, object value):
         """Return a leaf of a copy, in C order and native byte order."""
@@ -189,6 +219,19 @@ cdef class LeafMaker:
         except KeyError:
             make = self.makers[type] = self.make_leaf(type)
         return array if make is None else make(array)
+
+
+cdef inline object noted(dict again, bint is_shared, object value, object made):
+    """Return what was made of a value, for its other places too."""
+    if is_shared and again is not None:
+        again[id(value)] = value, made
+    return made
+
+
+cdef inline object begun(dict again, object value):
+    """Return the copy of a list or dict, which another place may have already."""
+    found = None if again is None else again.get(id(value))
+    return value.copy() if found is None else found[1]
 
 
 cdef inline bint is_simple(object value) noexcept:

@@ -447,7 +447,7 @@ cdef class Plan:
             leaf = self.fields[i]
             if fields[i] is not None and not issubclass(leaf.python_type, np.ndarray):
                 fields[i] = as_tensor(fields[i], leaf.python_type)
-        return self.structure.build(fields, [None] * len(self.objects))
+        return self.structure.build(fields, [None] * len(self.objects), None)
 
     cdef list object_lists(self):
         """Return the values of each object so far, in the container that the batch has for it."""
@@ -463,7 +463,7 @@ cdef class Plan:
         for row in range(count):
             fields = [row_value(leaf, row, revive) for leaf in self.fields]
             objects = [leaf.values[row] for leaf in self.objects]
-            samples.append(self.structure.build(fields, objects))
+            samples.append(self.structure.build(fields, objects, None))
         return samples
 
     cdef int forget_objects(self) except -1:

@@ -21,6 +21,7 @@ cdef class BatchWriter:
     cdef object rules            # how to collate samples that are not alike; None: refuse them
     cdef bint is_strict          # the rules want samples that are exactly alike
     cdef bint has_origins        # ready-made batches say which fields were NumPy arrays
+    cdef bint keeps_aliases      # what a ready-made batch has at two places is one thing in the user's
     cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
     cdef object revive           # makes a tensor again of an array, for the rules; or None
     cdef Sharing sharing         # with other workers; None: each makes its batches alone

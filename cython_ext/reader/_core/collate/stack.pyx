@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 
 from reader._core.batch.dtype cimport FieldType
 from reader._core.batch.ndarray cimport as_ndarray, copy_array
-from reader._core.batch.payload cimport pickle_attached, pickle_objects, pickle_schema
+from reader._core.batch.payload cimport pickle_attached, pickle_flat, pickle_objects, pickle_schema
 from reader._core.batch.side_table cimport SideTable
 from reader._core.batch.structure cimport OBJECT, Flat
 from reader._core.batch.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
@@ -73,11 +73,7 @@ cdef class BatchWriter:
         self.schemas = {}
         self.plan = None
         self.gathered = None
-        self.rules = None
-        self.is_strict = False
-        self.pack = None
-        self.has_origins = False
-        self.revive = None
+        self.set_rules(None)
         self.attach = None
         self.sharing = None
         self.lent = LentRow()
@@ -90,6 +86,7 @@ cdef class BatchWriter:
         self.plan = None
         self.is_strict = getattr(rules, "is_strict", False)
         self.pack = getattr(rules, "pack", None)
+        self.keeps_aliases = getattr(rules, "keeps_aliases", True)
         self.has_origins = self.pack is not None or getattr(rules, "has_origins", False)
         self.revive = getattr(rules, "revive", None)
 
@@ -579,7 +576,7 @@ cdef class BatchWriter:
 
     cdef int write(self, object batch, rd_record* record) except -1:
         """Write a ready-made batch, with one copy of each array."""
-        cdef Flat flat = flatten(batch, self.pack is not None)
+        cdef Flat flat = flatten(batch, self.pack is not None, self.keeps_aliases)
         cdef list arrays = [], types = []
         cdef uint64_t at = 0, table
         cdef rd_slot* slot = NULL
@@ -592,9 +589,8 @@ cdef class BatchWriter:
         cdef Py_ssize_t nbytes
         cdef int i
         name = [None]
-        if self.pack is not None and self.side is None and flat.objects:
-            # fields within objects are appended to the others
-            packed = pickle_objects(flat.objects, flat.structure, self.pack, flat.fields)
+        if self.pack is not None and self.side is None:  # fields within objects are appended to the others
+            packed = pickle_flat(flat, batch, self.pack)
         for value in flat.fields:
             if type(value) is Rows:
                 made, kind = value, (<Rows>value).type
