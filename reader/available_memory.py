@@ -54,18 +54,27 @@ def available_bytes(proc: Path = PROC, root: Path = CGROUP) -> int:
         proc: where /proc is.
         root: where the file system of the groups is.
     """
-    return max(0, least_room(proc, root).available_bytes)
+    return max(0, _least_room(proc, root).available_bytes)
 
 
 def least_room(proc: Path = PROC, root: Path = CGROUP) -> MemoryRoom:
     """Return the limit that is reached first: see `available_bytes`."""
-    machine, total = meminfo_bytes("MemAvailable", proc), meminfo_bytes("MemTotal", proc)
+    found = _least_room(proc, root)
+    if found.file is None:
+        found = found._replace(limit_bytes=meminfo_bytes("MemTotal", proc) or 1 << 62)
+    return found
+
+
+def _least_room(proc: Path, root: Path) -> MemoryRoom:
+    """As `least_room`, but for how much the machine has: each opening of a loader asks."""
+    machine = meminfo_bytes("MemAvailable", proc)
     left = 1 << 62 if machine is None else machine - _HEADROOM
-    found = [MemoryRoom(left, total or 1 << 62, None)]
+    found = [MemoryRoom(left, 1 << 62, None)]
     for group in groups_of("memory", proc, root):
-        used = _used(group)
+        limits = _limits(group)
+        used = _used(group) if limits else None
         if used is not None:
-            for file, limit in _limits(group):
+            for file, limit in limits:
                 left = limit - used - max(_HEADROOM, limit // 50)
                 found.append(MemoryRoom(left, limit, file))
     return min(found, key=lambda room: room.available_bytes)

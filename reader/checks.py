@@ -92,6 +92,8 @@ def _dtype_of(value: object) -> str:
 
 def is_flag(value: object) -> bool:
     """Whether a value is a bool, or an array of them: also NumPy's, or that of a framework."""
+    if type(value) is int:  # as most are
+        return False
     return isinstance(value, bool) or _dtype_of(value) == "bool"
 
 
