@@ -7,7 +7,8 @@ on it is in docs/concurrency.md.
 
 Most of the time goes into the C++ that Cython writes around each function. Three things keep it
 short: what every module would repeat is compiled once, as UTILITY; the headers of all are compiled
-once; and only the modules of KERNELS, whose time is in loops over bytes, are optimized further.
+once; and only the modules of ROAD, and of KERNELS, whose time is in loops over bytes, are optimized
+further.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ KERNELS = (
     "random.permutation",
     "shared.entry_table",
     "shared.key_table",
+)
+# What each batch passes through: slower by a twentieth without.
+ROAD = (
+    *("batch.tensor_array", "collate.rows", "collate.stack", "steps.handover", "steps.quick_steps"),
+    *("wire.feeder", "wire.local_channel", "wire.results"),
 )
 PACKAGES = [
     "reader",
@@ -109,7 +115,6 @@ if DEBUG:
     MACROS += [("READER_DEBUG", "1"), ("_GLIBCXX_ASSERTIONS", "1")]
 IS_RELEASE = not DEBUG and not SANITIZE
 COMPILE += ["-O1", *(["-g0"] if IS_RELEASE else ["-g", "-fno-omit-frame-pointer"])]
-KERNEL = ["-O3"] if IS_RELEASE else []  # the last -O counts
 if SANITIZE:
     LINK += [f"-fsanitize={SANITIZE}"]
     COMPILE += LINK
@@ -119,6 +124,8 @@ if SANITIZE:
         COMPILE += ["-Wno-tsan"]  # it does not know fences, and says so at each
 if TRACE:
     MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
+BETTER = [*COMPILE, "-O2"] if IS_RELEASE else COMPILE  # the last -O counts
+KERNEL = [*COMPILE, "-O3"] if IS_RELEASE else COMPILE
 
 
 class BuildCore(build_ext):
@@ -145,8 +152,8 @@ class BuildCore(build_ext):
                 FLAVOUR,
                 DIRECTIVES,
                 MACROS,
-                COMPILE,
-                [KERNELS, KERNEL, HEADERS, UTILITY],
+                [COMPILE, BETTER, KERNEL],
+                [ROAD, KERNELS, HEADERS, UTILITY],
                 LINK,
                 cython_version,
                 numpy.__version__,
@@ -169,14 +176,15 @@ class BuildCore(build_ext):
         for extension, made in zip(self.extensions, translated, strict=True):
             extension.sources = made.sources
         self._finished = itertools.count(1)
-        self._compile_headers()
+        for name, flags in {"headers": COMPILE, "better": BETTER}.items():
+            self._compile_headers(name, flags)
         super().build_extensions()
         stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(recipe)
 
-    def _compile_headers(self) -> None:
-        """Compile HEADERS once, for all modules but KERNELS, unless the compiler refuses."""
-        header = Path(self.build_temp, "headers.h")
+    def _compile_headers(self, name: str, flags: list[str]) -> None:
+        """Compile HEADERS once, for all modules with these flags, unless the compiler refuses."""
+        header = Path(self.build_temp, f"{name}.h")
         compiled = header.with_suffix(".h.gch")
         if self.force or not compiled.exists():
             header.parent.mkdir(parents=True, exist_ok=True)
@@ -188,14 +196,14 @@ class BuildCore(build_ext):
                 *self.compiler.compiler_so_cxx,
                 *gen_preprocess_options([*MACROS, *undefined], folders),
                 *["-x", "c++-header", str(header), "-o", str(compiled)],
-                *COMPILE,
+                *flags,
             ]
             if subprocess.run(command, check=False).returncode:
                 compiled.unlink(missing_ok=True)
                 return
         for extension in self.extensions:
-            if extension.extra_compile_args == COMPILE:
-                extension.extra_compile_args = [*COMPILE, "-include", str(header)]
+            if extension.extra_compile_args is flags:
+                extension.extra_compile_args = [*flags, "-include", str(header)]
 
     def build_extension(self, extension: Extension) -> None:
         """Compile and link one module, and say so."""
@@ -210,14 +218,15 @@ class BuildCore(build_ext):
 def extension(source: Path, **options: object) -> Extension:
     """Return the extension module of one source."""
     name = ".".join(source.relative_to("cython_ext").with_suffix("").parts)
-    is_kernel = name.removeprefix("reader._core.").startswith(KERNELS)
+    module = name.removeprefix("reader._core.")
+    flags = KERNEL if module.startswith(KERNELS) else BETTER if module in ROAD else COMPILE
     return Extension(
         name,
         [str(source)],
         include_dirs=FOLDERS,
         define_macros=MACROS,
         undef_macros=["NDEBUG"] if DEBUG else [],
-        extra_compile_args=[*COMPILE, *KERNEL] if is_kernel else COMPILE,
+        extra_compile_args=flags,
         extra_link_args=LINK,
         **options,
     )
