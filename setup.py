@@ -175,6 +175,9 @@ class BuildCore(build_ext):
         )
         for extension, made in zip(self.extensions, translated, strict=True):
             extension.sources = made.sources
+            missing = Path(made.sources[0])
+            if not missing.exists():  # UTILITY, which Cython 3.3.0 names otherwise
+                missing.with_suffix(".c").rename(missing)
         self._finished = itertools.count(1)
         for name, flags in {"headers": COMPILE, "better": BETTER}.items():
             self._compile_headers(name, flags)
