@@ -806,4 +806,4 @@ def test_without_refuses_what_cannot_be(bad: Any, error: type[Exception], text: 
 
 def test_without_nothing_is_the_dataset() -> None:
     assert list(reader.without(list("abc"), [])) == ["a", "b", "c"]
-    assert list(reader.without("abc", [-1, 2])) == ["a", "b"]
+    assert list(reader.without(list("abc"), [-1, 2])) == ["a", "b"]
