@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from reader._core.interpreter.signals import is_interrupt
 from reader.checks import as_int
 from reader.errors import ConfigError
 
@@ -198,10 +199,14 @@ def _of_libraries() -> list[Ranks]:
     """Return what libraries say that train on several ranks now, the strongest first."""
     found = []
     for ask in _LIBRARIES:
-        with contextlib.suppress(Exception):  # half imported, or of a version with other names
+        try:
             ranks = ask()
-            if ranks is not None:
-                found.append(ranks)
+        except Exception as error:  # half imported, or of a version with other names
+            if is_interrupt(error):
+                raise
+            continue
+        if ranks is not None:
+            found.append(ranks)
     ray = [ranks for ranks in found if ranks.source == _RAY]
     if ray and ray[0].world_size == 1 and len(found) > 1:
         found.remove(ray[0])  # some versions answer so outside of a training function

@@ -11,6 +11,7 @@ import warnings
 import weakref
 from typing import Any
 
+from reader._core.interpreter.signals import is_interrupt
 from reader.config import LoaderConfig
 from reader.data.distributed_env import Ranks, known_ranks
 from reader.engine.cursor import Cursor, StreamCursor
@@ -138,5 +139,7 @@ def _is_part(sampler: Any, dataset: Any) -> bool:
         elif inner is None and isinstance(batch_size, int):
             count *= batch_size
         return count < len(dataset)
-    except Exception:  # it has no length, or one that its author did not think of
+    except Exception as error:  # it has no length, or one that its author did not think of
+        if is_interrupt(error):
+            raise
         return False

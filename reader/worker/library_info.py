@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.interpreter.signals import is_interrupt
 from reader.worker.context import WorkerInfo
 
 __all__ = ["LibraryInfo", "show", "shown"]
@@ -105,7 +106,9 @@ def _have_answer(name: str, info: LibraryInfo) -> None:
             its["_worker_info"] = made
             _answering[name] = its
         can_answer = function() is made  # type: ignore[misc]
-    except Exception:
+    except Exception as error:
+        if is_interrupt(error):
+            raise
         can_answer = False
     if not can_answer:
         _answering.pop(name, None)
