@@ -19,7 +19,7 @@ STOPPED_S = 3.0  # a job that is stopped has to be stopped for longer than its l
 PROGRAM = """
     import sys, threading
     from reader import DataLoader
-    from tests.datasets import Stuck, listen
+    from tests.datasets import Stuck, listen, tell
 
     OPTIONS, WHERE, SAYS, HEARS, GO = sys.argv[1:]
 
@@ -30,6 +30,7 @@ PROGRAM = """
         for batch in loader:
             seen += 1
             if seen == 2 and WHERE == "step":
+                tell(SAYS, "step")
                 listen(GO)
         print(seen, loader.stats()["wait_s"] < 2.5, flush=True)
 """
@@ -47,7 +48,8 @@ def test_time_in_which_the_whole_job_was_stopped_counts_for_no_limit(
 ) -> None:
     go = make_wire()
     trainer = program(PROGRAM, f"dict({options})", where, says.path, gate.path, go.path)
-    says.hear()  # a worker is at a sample, and the loop waits for it or computes
+    for _ in range(2 if where == "step" else 1):
+        says.hear()  # a worker is at a sample, and the loop waits for it or computes
     trainer.interrupt(signal.SIGSTOP)
     threading.Event().wait(STOPPED_S)
     trainer.interrupt(signal.SIGCONT)
