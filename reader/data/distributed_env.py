@@ -1,6 +1,6 @@
 """The ranks of a distributed training: how many there are, and which one this process is.
 
-Imports `reader.checks` and `reader.errors`; looks at libraries in `sys.modules` and imports none.
+Imports the core, `reader.checks` and `reader.errors`; looks at libraries in `sys.modules` alone.
 The one rule for all that deals samples out: docs/guide.md has it for users. Within a worker it
 holds what the trainer knew, one value for each thread; else it asks at each call.
 """

@@ -6,7 +6,6 @@ process may be started or ended meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -210,14 +209,7 @@ class WorkerProcesses:
 
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
-        pidfd, process = self._pidfds.get(worker), self._processes.get(worker)
-        if pidfd is None or process is None or process.pid is None:
-            return False
-        try:
-            send_signal(pidfd, process.pid, signal.SIGKILL)
-        except OSError:
-            return False
-        return True
+        return self._send(worker, signal.SIGKILL)
 
     def kill_all(self) -> None:
         """Send SIGKILL to all; `refusal` tells where that cannot be done."""
@@ -278,10 +270,18 @@ class WorkerProcesses:
 
     def interrupt(self, worker: int) -> None:
         """Interrupt the sample that a worker is at, where its loader has ended."""
+        self._send(worker, interruption.SIGNAL)  # where it cannot be sent, SIGKILL tells of it
+
+    def _send(self, worker: int, signum: int) -> bool:
+        """Send a signal to a worker's process; False: it cannot be sent."""
         pidfd, process = self._pidfds.get(worker), self._processes.get(worker)
-        if pidfd is not None and process is not None and process.pid is not None:
-            with contextlib.suppress(OSError):  # SIGKILL, which is next, tells of it
-                send_signal(pidfd, process.pid, interruption.SIGNAL)
+        if pidfd is None or process is None or process.pid is None:
+            return False
+        try:
+            send_signal(pidfd, process.pid, signum)
+        except OSError:
+            return False
+        return True
 
     def _signal(self, signum: int) -> None:
         for worker_id, fd in self._pidfds.items():
