@@ -144,13 +144,10 @@ nightly:
 	$(MAKE) old-paddle
 	$(MAKE) gluon
 	$(MAKE) augmentation
-	$(PY) -m tools.fuzz_records --count 2000
-	$(PY) -m tools.fuzz_states --count 20000
+	$(PY) -m pytest -n 2 --timeout 0 --hypothesis-profile nightly tests/fuzz
 	$(PY) -W ignore -m tools.fuzz_pixels --count 200000
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20
-	$(PY) -m tools.fuzz_states --crossed --count 10000
-	$(PY) -m tools.fuzz_states --torch --count 2000
 	$(PY) -m tools.soak --minutes 10
 
 matrix: $(VENV)/.has-build

@@ -36,6 +36,10 @@ WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(","
 hypothesis.settings.register_profile(
     "reader", derandomize=True, database=None, deadline=None, print_blob=True
 )
+# Other examples in each run, and 200 times as many: --hypothesis-profile nightly.
+hypothesis.settings.register_profile(
+    "nightly", database=None, deadline=None, print_blob=True, max_examples=20_000
+)
 hypothesis.settings.load_profile("reader")
 
 _reports = pytest.StashKey[dict[str, pytest.TestReport]]()

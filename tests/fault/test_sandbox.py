@@ -153,7 +153,7 @@ DAMAGING = """
     from reader import DataLoader
     from tests.datasets import Calls
     from tests.sandbox import forbid
-    from tools.fuzz_records import arena_at
+    from tests.fuzz.scribbler import arena_at
 
     def sample(index):
         if index == 5 and not os.path.exists(sys.argv[1]):
