@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from reader import CollateError, DataLoader, DatasetError, LoDTensor, register_container
-from tests.datasets import Box, Calls, FrozenBox, Point, digest_of
+from tests.datasets import Box, Calls, Colour, FrozenBox, Point, digest_of
 from tests.versions import MOST_DIMENSIONS
 
 WORKERS = pytest.mark.parametrize(
@@ -148,10 +148,6 @@ def test_array_with_more_dimensions_than_a_batch_can_have_is_refused(workers: in
 def test_arrays_of_objects_come_as_a_list(workers: int) -> None:
     batch = load(lambda i: np.array([i, "x", None], object), workers)
     assert [one.tolist() for one in batch] == [[i, "x", None] for i in range(4)]
-
-
-class Colour(enum.Enum):
-    RED = 1
 
 
 class Level(enum.IntEnum):
