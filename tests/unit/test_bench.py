@@ -20,10 +20,11 @@ import pytest
 
 from tools.bench import __main__ as command_line
 from tools.bench import chart, contestant, limits, meter, readme, report, runner
-from tools.bench.child import ROOT, Child, ContestantFailed
+from tools.bench.child import Child, ContestantFailed
 from tools.bench.floor import Layout
 from tools.bench.rows import OURS, TABLES, TORCH
 from tools.bench.works import WORKS
+from tools.turns import ROOT
 
 
 class FakeChild:

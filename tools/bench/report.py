@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tools.bench.rows import OURS, TABLES, Row
+from tools.turns import grid, machine_lines
 
 Results = Mapping[str, Mapping[str, Any]]  # of one row: what `take_turns` returns
 DRAWS = 1000
@@ -120,28 +121,14 @@ def divided(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
-def grid(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align columns: the first to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths)]
-        lines.append("  ".join(["", row[0].ljust(widths[0]), *cells[1:]]).rstrip())
-    return lines
-
-
 def head_lines(report: Mapping[str, Any]) -> list[str]:
     """Tell what was measured on, and how often."""
-    machine = report["machine"]
-    load = f"load {machine['load_before']:.1f} before and {machine['load_after']:.1f} after"
     missing = report.get("not_installed", ())
     rounds = f"{report['rounds']} rounds of about {report['seconds']:g} s"
     if report["launches"] > 1:
         rounds += f" in each of {report['launches']} launches"
     return [
-        ", ".join([machine["cpu"], f"{machine['cores']} cores", load]),
-        f"Linux {machine['kernel']}, Python {machine['python']}",
-        ", ".join(machine["versions"]),
+        *machine_lines(report["machine"]),
         *([f"left out, for they are not installed: {'; '.join(missing)}"] if missing else []),
         f"{rounds}; medians; a ratio is the median of those taken within each round,",
         "with a 95 % interval of that median by bootstrap",
