@@ -96,6 +96,7 @@ def numbers_of_workers(seed: int) -> Iterator[int]:
         yield int(rng.integers(1, 5))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}, {"in_order": False}])
 @pytest.mark.parametrize("seed", range(3))
 def test_any_change_at_any_time_loses_nothing(

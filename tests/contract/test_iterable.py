@@ -287,7 +287,7 @@ def classes() -> dict[str, Any]:
     }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["torch", "paddle", "plain", "dict", "indexed", "chain"])
 @FEW
 def test_iterable_of_any_kind_is_iterated_over(workers: int, kind: str) -> None:

@@ -320,7 +320,7 @@ def samplers() -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @PATHS
 @EITHER
 @pytest.mark.parametrize("kind", ["ours", "ours, rank 1", "in order", "paddle"])

@@ -41,6 +41,7 @@ DTYPES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @WORKERS
 def test_arrays_of_every_dtype_are_stacked(workers: int, dtype: str) -> None:
@@ -190,6 +191,7 @@ class Kelvin(np.float64):
     """A number of the user's own, derived from one of NumPy's."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", [*"?bhilqBHILQefdgFDG", "Kelvin"])
 @WORKERS
 def test_numbers_of_numpy_keep_their_bytes(workers: int, code: str) -> None:

@@ -249,5 +249,5 @@ def _flat(batches: list[list[int]]) -> list[int]:
 
 
 def test_states_that_are_damaged_or_crossed_are_refused_or_work() -> None:
-    outcomes = try_cases(damaged_case, 150)
+    outcomes = try_cases(damaged_case, 100)
     assert {"refused", "resumed", "worked"} <= outcomes.keys()
