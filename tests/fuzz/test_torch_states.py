@@ -296,5 +296,5 @@ def _same(what: str, got: Any, expected: Any) -> None:
 
 
 def test_states_of_the_torch_face_give_what_the_uninterrupted_run_gives() -> None:
-    outcomes = try_cases(torch_case, 12)
-    assert outcomes["resumed"] > 3
+    outcomes = try_cases(torch_case, 8)
+    assert outcomes["resumed"] > 1

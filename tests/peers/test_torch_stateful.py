@@ -110,7 +110,7 @@ MAKES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("every", [1, 3, 17, 0])
 @pytest.mark.parametrize("name", MAKES)
 def test_epoch_that_is_left_again_and_again_is_whole(name: str, every: int) -> None:

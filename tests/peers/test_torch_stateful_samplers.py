@@ -118,6 +118,7 @@ def test_distributed_sampler_refuses_what_is_no_state(state: Any, text: str) -> 
         ours.StatefulDistributedSampler(range(9), 2, 1).load_state_dict(state)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["random", "batches", "distributed"])
 def test_loader_with_them_goes_on_from_every_batch(kind: str, workers: int) -> None:
