@@ -89,9 +89,9 @@ test: | $(PY)
 		DEMO_ARGS="--epochs 2 --small"
 	$(MAKE) tests APART=
 
-# Four at a time, since they wait much, and then one by one those that count what the machine does,
+# Six at a time, since they wait much, and then one by one those that count what the machine does,
 # or time it. A peer is not run: what it gave is recorded (tests/peers/record.py).
-JOBS ?= 4
+JOBS ?= 6
 PARALLEL := -n $(JOBS) --variants $(VARIANTS)
 # Workers are forked from processes that have torch and paddle in them: with huge pages a fork copies
 # a third of the page tables.
