@@ -16,6 +16,7 @@ from reader._core.interpreter.signals import draw_into
 from reader.engine import engine
 from reader.engine.map_source import MapSource
 from tests.datasets import Calls
+from tests.streams import Iterates
 
 COUNT, SIZE = 96, 4
 BATCHES = COUNT // SIZE
@@ -309,7 +310,7 @@ def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.Mon
         return error
 
     monkeypatch.setattr(engine, "as_user_error", interrupted)
-    loader = DataLoader(Calls(rows, COUNT), batch_sampler=Once(failing), num_workers=1)
+    loader = DataLoader(Calls(rows, COUNT), batch_sampler=Iterates(failing), num_workers=1)
     found: list[Any] = []
     batches: Any = None
     while True:
@@ -342,16 +343,6 @@ def test_interrupted_samplers_are_known_at_once(kind: type[BaseException]) -> No
         with pytest.raises(kind):
             draw_into(found, order, len(found) + 1, torn)
     assert (found, torn) == ([[0]], [True] if kind is KeyboardInterrupt else [])
-
-
-class Once:
-    """A batch sampler that a generator function makes."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-
-    def __iter__(self) -> Any:
-        return self.make()
 
 
 def test_closed_iterator_says_so() -> None:

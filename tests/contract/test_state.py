@@ -75,7 +75,7 @@ def straight(loader: DataLoader, epochs: int) -> tuple[list[Any], dict[tuple[int
     return found, states
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", [{"shuffle": True}, {}, {"batch_size": 1}], ids=str)
 @CELLS
 def test_06_epochs_gone_on_with_are_those_of_a_run_without_a_break(

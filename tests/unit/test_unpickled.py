@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from reader import ConfigError, RecordIO, TokenWindows
+from tests.streams import RangeStream
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,11 +157,7 @@ def test_a_state_of_a_loader_is_plain(tmp_path: Path) -> None:
 
     import reader
 
-    class Stream(reader.IterableDataset[int]):
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(8))
-
-    loader = reader.DataLoader(Stream(), batch_size=2, num_workers=1, seed=1)
+    loader = reader.DataLoader(RangeStream(8), batch_size=2, num_workers=1, seed=1)
     batches = iter(loader)
     next(batches)
     state = loader.state_dict()
