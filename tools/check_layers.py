@@ -53,6 +53,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sharing": (*_CORE, "available_memory"),
     "exceptions": _CORE,
     "data": tuple(room for room in _DATA if room != "data"),
+    "formats": _DATA,
     "orders": _DATA,
     "collate": _CORE,
     "worker": tuple(room for room in _WORKER if room != "worker"),
@@ -66,10 +67,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
-    "compat": (*_ENGINE, "observe", "loader"),
+    "compat": (*_ENGINE, "formats", "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
+# A public package whose `__init__` names what later rooms define: it imports that when it is asked
+# for, and names it to type checkers.
+LATER: dict[tuple[str, ...], tuple[str, ...]] = {("reader", "data", "__init__"): ("formats",)}
 
 # the lowest first
 FLOORS: dict[str, tuple[str, ...]] = {
@@ -98,7 +102,7 @@ OF_ROOMS = {
     "simplejpeg": ("images",),
     "pandas": ("sharing",),
     "ray": ("cluster",),
-    "pyarrow": ("data",),
+    "pyarrow": ("formats",),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(
         "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),
@@ -117,11 +121,13 @@ class Import:
     """One imported module, as an absolute dotted name.
 
     ``names`` are what a ``from`` import takes out of it: each may be a submodule or an attribute.
+    ``is_for_types`` says that it stands below `if TYPE_CHECKING`.
     """
 
     line: int
     module: str
     names: tuple[str, ...] = ()
+    is_for_types: bool = False
 
 
 def python_imports(text: str, package: str) -> Iterator[Import]:
@@ -151,7 +157,8 @@ def python_imports(text: str, package: str) -> Iterator[Import]:
                 yield Import(node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom):
             module = _absolute("." * node.level + (node.module or ""), package)
-            yield Import(node.lineno, module, tuple(alias.name for alias in node.names))
+            names = tuple(alias.name for alias in node.names)
+            yield Import(node.lineno, module, names, node in guarded)
         elif isinstance(node, ast.Call) and node.args:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else None
             called = node.func.id if isinstance(node.func, ast.Name) else called
@@ -282,6 +289,8 @@ def _check_file(path: Path, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]
         yield error.lineno or 1, f"is not Python: {error.msg}"
         return
     for each in imports:
+        if each.is_for_types and _room_of((*each.module.split("."), "")) in LATER.get(parts, ()):
+            continue
         if _top(each) == "reader":
             message = _judge_own(each, room) or _judge_floor(each, parts)
         else:

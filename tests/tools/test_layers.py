@@ -221,6 +221,18 @@ def test_the_command_prints_violations_and_exits_1(tmp_path: Path) -> None:
 
 def test_an_optional_library_is_imported_in_its_rooms_alone(tmp_path: Path) -> None:
     text = "def f():\n    import pyarrow.parquet"
-    assert made_up(tmp_path, {"reader/data/arrow_source.py": text}) == []
+    assert made_up(tmp_path, {"reader/formats/arrow_source.py": text}) == []
     (found,) = made_up(tmp_path, {"reader/engine/other.py": text})
     assert found.endswith("imports pyarrow, which is neither the standard library nor a dependency")
+
+
+def test_a_public_package_names_what_a_later_room_defines_to_type_checkers_alone(
+    tmp_path: Path,
+) -> None:
+    text = "from reader.formats.table_rows import TableRows\n"
+    guarded = f"if TYPE_CHECKING:\n    {text}"
+    assert made_up(tmp_path, {"reader/data/__init__.py": guarded}) == []
+    for name, content in {"__init__": text, "other": guarded}.items():
+        (found,) = made_up(tmp_path, {f"reader/data/{name}.py": content})
+        assert "data imports formats (reader.formats.table_rows); it may import" in found
+        (tmp_path / f"reader/data/{name}.py").unlink()

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.data.arrow_source import ArrowSource, pyarrow
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.formats.arrow_source import ArrowSource, pyarrow
 
 __all__ = ["ArrowColumn"]
 
