@@ -2,8 +2,9 @@
 
 A room may have floors: packages in it, of which each imports itself and those below alone. Reads
 the sources under reader/ and cython_ext/reader/ without importing them, wherever in a file an
-import stands. Run as ``python -m tools.check_layers [ROOT]``; it prints each violation as
-``file:line: message`` and exits 1 when there is one.
+import stands. reader/README.md names every room, in an order that holds this. Run as ``python -m
+tools.check_layers [ROOT]``; it prints each violation as ``file:line: message`` and exits 1 when
+there is one.
 """
 
 from __future__ import annotations
@@ -231,6 +232,28 @@ def check(root: Path) -> list[str]:
     return told + circles(root / "reader")
 
 
+def check_page(root: Path) -> list[str]:
+    """Return a line for each room that reader/README.md leaves out, invents or puts too early."""
+    page = root / "reader" / "README.md"
+    if not page.exists():
+        return ["reader/README.md:1: is missing: it says what each room is for"]
+    rows: dict[str, int] = {}
+    for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.startswith("|"):
+            for name in re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1]):
+                rows[name] = number
+    left_out = sorted(ROOMS.keys() - rows.keys() - {"_version"})
+    found = [f"reader/README.md:1: says nothing of {room}" for room in left_out]
+    for room, number in rows.items():
+        if room not in ROOMS:
+            found.append(f"reader/README.md:{number}: {room} is no room")
+            continue
+        late = sorted(other for other in ROOMS[room] if rows.get(other, 0) > number)
+        if late:
+            found.append(f"reader/README.md:{number}: {room} may import {', '.join(late)} below it")
+    return found
+
+
 def circles(top: Path) -> list[str]:
     """Return a line for each circle of Python modules below `top` that import one another."""
     paths = {
@@ -375,7 +398,7 @@ def _top(each: Import) -> str:
 def main(arguments: list[str]) -> int:
     """Check the checkout named by the first argument, or the one this file lies in."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    violations = check(root)
+    violations = check(root) + check_page(root)
     for violation in violations:
         print(violation)
     return 1 if violations else 0

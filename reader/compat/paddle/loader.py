@@ -124,7 +124,7 @@ class DataLoader(_Base, Generic[T_co]):
     """
 
     @names_arguments(_ELSEWHERE)
-    def __init__(
+    def __init__(  # noqa: PLR0915
         self,
         dataset: Dataset[T_co] | data.Dataset[T_co] | data.IterableDataset[T_co],
         feed_list: Sequence[Tensor] | None = None,
