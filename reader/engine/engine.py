@@ -179,7 +179,7 @@ class Engine(Finalized):
         reach them.
         """
         cursor = self._cursor(epoch, start)
-        if self.config.on_error != "raise":
+        if self.config.tolerates_failures:
             is_map = not self.config.is_iterable
             keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
             cursor.failures = self.failed.epoch(epoch, start.failed, keys)
@@ -218,7 +218,7 @@ class Engine(Finalized):
             on_end=self._on_end,
             warn_after=config.warn_after,
             hang_after=config.hang_after,
-            tolerates=config.on_error != "raise",
+            tolerates=config.tolerates_failures,
             length=None
             if config.is_iterable
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
