@@ -21,7 +21,9 @@ from reader.option_checks import (
     PREFETCH_FACTOR,
     WORKER_KINDS,
     AutoCount,
+    BackendOption,
     DefaultCount,
+    PoolOption,
     as_auto,
     as_budget,
     as_callable,
@@ -49,8 +51,10 @@ __all__ = [
     "SEED_LIMIT",
     "WORKER_KINDS",
     "AutoCount",
+    "BackendOption",
     "LoaderConfig",
     "Option",
+    "PoolOption",
     "as_auto",
     "as_feed_list",
     "as_seconds",
@@ -181,7 +185,7 @@ class LoaderConfig:
     )
     reseed: Callable[[Any, int], Any] | None = _option(None, SEEDED, as_callable, "torch gluon")
     start_method: str | None = _option(None, HERE, None, "gluon")
-    pool: Any = _option(None, HERE, None, "torch paddle gluon")
+    pool: PoolOption | None = _option(None, HERE, None, "torch paddle gluon")
     backend: Any = _option(None, WORKERS, None, "torch paddle gluon")
     worker_type: str = _option("process", HERE, None, "torch")
     seed_globals: bool = _option(True, SEEDED, as_bool)

@@ -6,6 +6,7 @@ The table in `reader.config` names them. This module imports `reader.checks`, `r
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import importlib.util
 import math
@@ -29,7 +30,9 @@ __all__ = [
     "PREFETCH_FACTOR",
     "WORKER_KINDS",
     "AutoCount",
+    "BackendOption",
     "DefaultCount",
+    "PoolOption",
     "as_auto",
     "as_budget",
     "as_callable",
@@ -59,22 +62,59 @@ FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
 
 @dataclasses.dataclass(frozen=True)
 class WorkerKind:
-    """What follows from the kind of a worker.
+    """A kind of worker.
 
     Attributes:
         is_in_trainer: it runs in this process, on the loader's own dataset; nothing is pickled.
         takes_start_method: it is a process that multiprocessing starts.
+        backend: the module and the class of its `Backend`, which is imported with the first epoch.
     """
 
     is_in_trainer: bool
     takes_start_method: bool
+    backend: str
 
 
-# By the argument `worker_type`; BACKENDS in `reader.engine.backends.pool_cache` makes each.
+# By the argument `worker_type`.
 WORKER_KINDS = {
-    "process": WorkerKind(is_in_trainer=False, takes_start_method=True),
-    "thread": WorkerKind(is_in_trainer=True, takes_start_method=False),
+    "process": WorkerKind(
+        is_in_trainer=False,
+        takes_start_method=True,
+        backend="reader.engine.backends.process_pool:ProcessPool",
+    ),
+    "thread": WorkerKind(
+        is_in_trainer=True,
+        takes_start_method=False,
+        backend="reader.engine.backends.thread_pool:ThreadPool",
+    ),
 }
+
+
+class PoolOption(abc.ABC):
+    """What the option `pool` takes: workers that several loaders share.
+
+    Attributes:
+        num_workers: how many there are.
+        start_method: how they are started.
+    """
+
+    num_workers: int
+    start_method: str | None
+
+    @property
+    @abc.abstractmethod
+    def _shared(self) -> Any:
+        """The processes, as `SharedWorkers`: for the engines of its loaders alone."""
+
+
+class BackendOption:
+    """What the option `backend` takes: where workers run that are not on this machine.
+
+    Attributes:
+        pool: the name of workers that several programs share, or None.
+    """
+
+    pool: str | None
 
 
 def as_callable(name: str, value: Any) -> Any:
@@ -157,7 +197,7 @@ def of_pool(pool: Any, num_workers: Any, is_persistent: Any) -> tuple[Any, Any]:
     """Return the number of workers, and whether they persist: a WorkerPool says both."""
     if pool is None:
         return num_workers, is_persistent
-    if not hasattr(type(pool), "_shared"):
+    if not isinstance(pool, PoolOption):
         raise ConfigTypeError(
             f"pool must be a reader.WorkerPool, got {got(pool)}. Pass reader.WorkerPool(4), the"
             " same to each loader that is to share its workers"
@@ -227,7 +267,7 @@ def of_backend(backend: Any, num_workers: Any, is_persistent: Any) -> Any:
     """Return whether workers persist between epochs: those that run elsewhere do."""
     if backend is None:
         return is_persistent
-    if not hasattr(type(backend), "actor_options"):
+    if not isinstance(backend, BackendOption):
         raise ConfigTypeError(
             f"backend must be a reader.Ray, or None for workers of this machine, got {got(backend)}"
         )

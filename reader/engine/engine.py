@@ -61,6 +61,9 @@ class Engine(Finalized):
         sampler: yields indices; None with a batch sampler of the user, and for a stream.
         batch_sampler: yields lists of indices; None without batching, and for a stream.
         base_seed: what keys `sample_rng`; None: the `seed` in the config, or a fresh one.
+        failed: the samples that failed with other engines of the same loader; None: there are none.
+        times: the log of those engines; None: there are none.
+        draws: what the face draws seeds of orders from, with `state()` and `load(state)`, or None.
 
     Raises:
         ConfigError: a place that batches cannot be brought to here.
@@ -72,7 +75,7 @@ class Engine(Finalized):
         auto: chooses workers and batches in flight; None: nothing does.
         failed: the samples that failed and were tolerated.
         times: when the last batches were at each stage; see TimesLog.
-        draws: what the face draws seeds of orders from, with `state()` and `load(state)`, or None.
+        draws: see above.
     """
 
     def __init__(
@@ -82,6 +85,10 @@ class Engine(Finalized):
         sampler: Any,
         batch_sampler: Any,
         base_seed: int | None = None,
+        *,
+        failed: FailedSamples | None = None,
+        times: TimesLog | None = None,
+        draws: Any = None,
     ) -> None:
         if base_seed is None:
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
@@ -93,7 +100,7 @@ class Engine(Finalized):
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self.order_seed: int | None = None
-        self.draws: Any = None
+        self.draws = draws
         self._policy = policy.without_turns() if config.auto[0] else policy
         self._errors = _errors_of(policy, config.num_workers)
         self._base_seed = base_seed
@@ -103,8 +110,10 @@ class Engine(Finalized):
         self._prefetched: PrefetchedEpoch | None = None
         self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
-        self.times = TimesLog()
-        self._cache = PoolCache(config, self._policy, base_seed)
+        self.times = TimesLog() if times is None else times
+        self.auto = AutoWorkers(config, self._stats) if config.may_change else None
+        active = None if self.auto is None else self.auto.active
+        self._cache = PoolCache(config, self._policy, base_seed, active)
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
@@ -113,9 +122,7 @@ class Engine(Finalized):
             else None
         )
         self._places = LandingPlaces(config, policy.batch)
-        self.failed = FailedSamples(config)
-        self.auto = AutoWorkers(config, self._stats) if config.may_change else None
-        self._cache.active = None if self.auto is None else self.auto.active
+        self.failed = FailedSamples(config) if failed is None else failed
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -130,6 +137,15 @@ class Engine(Finalized):
         if self.epoch != epoch:
             self.drop_prefetched()
             self._next_epoch = epoch
+
+    def take_over(self, before: Engine) -> None:
+        """Go on where another engine of the same loader stopped; its idle workers end."""
+        epoch = before.epoch
+        before.drop()
+        self.times = before.times  # one log for all iterators: see Observed
+        if self.auto is not None:
+            self.auto.go_on(before.auto)
+        self.epoch = epoch
 
     def set_epoch(self, epoch: Any) -> None:
         """Choose the number of the next epoch, also of dataset and samplers with `set_epoch`."""

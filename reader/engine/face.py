@@ -184,12 +184,7 @@ class EngineFace:
 
         It has its epoch, its log of times and what "auto" found; idle workers of the other end.
         """
-        epoch, engine = before.epoch, self._engine
-        before.drop()
-        engine.times = before.times  # one log for all iterators: see Observed
-        if engine.auto is not None:
-            engine.auto.go_on(before.auto)
-        engine.epoch = epoch
+        self._engine.take_over(before)
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker does now: pid, activity, batch in hand, and since when.

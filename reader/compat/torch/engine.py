@@ -142,8 +142,12 @@ def make_engine(
 
 def _engine(loader: Any, *given: Any) -> Engine:
     """Return an engine, which tells the loader of samples that fail."""
-    made = Engine(*given)
-    made.failed = loader.failed_samples
+    made = Engine(
+        *given,
+        failed=loader.failed_samples,
+        times=loader._observed_times(),
+        draws=loader._own_draws,
+    )
     if made.auto is not None:
         made.auto.go_on(loader._auto)
         loader._auto = made.auto

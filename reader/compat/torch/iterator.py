@@ -71,7 +71,6 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
             if state is not None and state.base_seed is not None:
                 self._base_seed = state.base_seed
             self._engine = self._make_engine(loader)
-            self._engine.times = loader._observed_times()
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # as in PyTorch: a second draw, which is not used
         report, self._report = self._report, None

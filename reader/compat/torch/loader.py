@@ -154,6 +154,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     # StatefulDataLoader overrides these, but not `_options` and `_made_of`
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
+    _own_draws: Any = None  # what draws the seeds of epochs, in place of PyTorch's generator
     _options: Any = None  # the checked options, and the attributes that they were made of
     _made_of: Any = None  # what the last engine was made of; None: it is made anew
     snapshot_every_n_steps: int | None = 0

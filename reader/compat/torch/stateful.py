@@ -36,7 +36,7 @@ from reader.random.seeds import batch_seed
 __all__ = ["StatefulDataLoader"]
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    import typing_extensions
 
     from reader.compat.torch.loader import OwnOptions
 
@@ -88,7 +88,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
-        **own: Unpack[OwnOptions],
+        **own: typing_extensions.Unpack[OwnOptions],
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -208,7 +208,6 @@ class StatefulDataLoader(DataLoader[T_co]):
         is_new = saved is not None and saved.base_seed is None
         if is_new and self._draws_own and self._draws_in_trainer:
             draws.pass_global()  # not before: the dataset's state may set it
-        made.engine.draws = self._own_draws
         self._current = (made.engine, made.base_seed, weakref.ref(made))
         return made
 
@@ -269,7 +268,6 @@ class StatefulDataLoader(DataLoader[T_co]):
         if self._current is None:
             engine, base_seed = make_engine(self, self.dataset), None
             engine.epoch = self._epoch
-            engine.draws = self._own_draws
             finished = False
         else:
             engine, base_seed, newest = self._current
