@@ -316,6 +316,9 @@ class LoaderConfig:
         """
         o = {name: getattr(self, name) for name in _OF_ORDER} | options
         _check_each(o, options)
+        if any(self.auto):
+            workers, factor = (AutoCount(1) if found else 1 for found in self.auto)
+            check_auto(workers, factor, dataset, is_iterable)
         _check_samples(o, dataset, is_iterable)
         return dataclasses.replace(self, dataset=dataset, is_iterable=is_iterable, **o)
 

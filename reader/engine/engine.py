@@ -132,11 +132,17 @@ class Engine(Finalized):
         """The number of the epoch that the next iterator begins, from 0."""
         return self._next_epoch - (self._prefetched is not None)
 
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
+    def begin_at(self, epoch: int, order_seed: int | None = None) -> None:
+        """Choose the next epoch, and `order_seed`. Unlike `set_epoch` it tells nobody."""
+        self.order_seed = order_seed
         if self.epoch != epoch:
             self.drop_prefetched()
             self._next_epoch = epoch
+
+    def use(self, **samplers: Any) -> None:
+        """Draw the next epochs from another `sampler` or `batch_sampler`."""
+        self.sampler = samplers.get("sampler", self.sampler)
+        self.batch_sampler = samplers.get("batch_sampler", self.batch_sampler)
 
     def take_over(self, before: Engine) -> None:
         """Go on where another engine of the same loader stopped; its idle workers end."""
@@ -145,7 +151,7 @@ class Engine(Finalized):
         self.times = before.times  # one log for all iterators: see Observed
         if self.auto is not None:
             self.auto.go_on(before.auto)
-        self.epoch = epoch
+        self.begin_at(epoch)
 
     def set_epoch(self, epoch: Any) -> None:
         """Choose the number of the next epoch, also of dataset and samplers with `set_epoch`."""
@@ -484,7 +490,7 @@ def _copied(
     epoch: int,
 ) -> Engine:
     made = Engine(config, policy, sampler, batch_sampler, base_seed)
-    made.epoch = epoch
+    made.begin_at(epoch)
     return made
 
 

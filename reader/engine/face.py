@@ -69,7 +69,7 @@ class EngineFace:
 
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
-        self._engine.sampler = sampler
+        self._engine.use(sampler=sampler)
 
     @property
     def batch_sampler(self) -> Any:
@@ -78,7 +78,7 @@ class EngineFace:
 
     @batch_sampler.setter
     def batch_sampler(self, batch_sampler: Any) -> None:
-        self._engine.batch_sampler = batch_sampler
+        self._engine.use(batch_sampler=batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""

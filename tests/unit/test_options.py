@@ -68,6 +68,9 @@ def test_options_that_hold_for_one_dataset_are_checked_for_another() -> None:
         other.of_dataset([1], is_iterable=False, drop_last=True)
     with pytest.raises(ConfigError, match="an IterableDataset has none"):
         config.of_dataset(iter, is_iterable=True, sampler=[0])
+    auto = LoaderConfig.build([1], num_workers="auto")
+    with pytest.raises(ConfigError, match="an iterable dataset has a part for each worker"):
+        auto.of_dataset(iter, is_iterable=True)
     with pytest.raises(TypeError, match=r"without __getitem__"):
         config.of_dataset(5, is_iterable=False)
 

@@ -272,7 +272,7 @@ class DataLoader(_Base, Generic[T_co]):
         keeps_order = made.config.is_iterable == self.config.is_iterable
         self.__dict__.update(vars(made))
         if keeps_order and argument not in (*_OF_BATCHES, "batch_sampler"):
-            self._engine.batch_sampler = batch_sampler
+            self._engine.use(batch_sampler=batch_sampler)
 
     def __repr__(self) -> str:
         return (

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, Sampler
 from reader._core.wire.times_log import TimesLog
 from reader.checks import MIX_HINT, as_int, names_arguments
 from reader.cluster.ray_backend import Ray
-from reader.compat.torch.engine import options_of
+from reader.compat.torch.engine import EngineMaker
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inner import CollateFn, PeerIterator, takes_in_order
 from reader.compat.torch.iterator import EngineIterator
@@ -29,7 +29,7 @@ from reader.config import AutoCount, as_auto, check_auto, elsewhere_of, of_backe
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
-from reader.engine.auto import AutoWorkers, first_choice
+from reader.engine.auto import first_choice
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
@@ -151,19 +151,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    # StatefulDataLoader overrides these, but not `_options` and `_made_of`
+    # StatefulDataLoader overrides these
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
     _own_draws: Any = None  # what draws the seeds of epochs, in place of PyTorch's generator
-    _options: Any = None  # the checked options, and the attributes that they were made of
-    _made_of: Any = None  # what the last engine was made of; None: it is made anew
     snapshot_every_n_steps: int | None = 0
     # with persistent workers: the newest iterator while it lives, else one without batches
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
     _times: TimesLog | None = None  # of all iterators
-    _auto: AutoWorkers | None = None  # of the newest engine
 
     @names_arguments(ELSEWHERE)
     def __init__(
@@ -256,7 +253,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.hang_after = hang_after
         self.pool = pool
         self.backend = backend
-        config = options_of(self)  # checks the arguments that PyTorch does not have
+        self._engine_maker = EngineMaker()
+        config = self._engine_maker.options(self)  # checks the arguments that PyTorch does not have
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device), f"device={device!r} was given: {_REMEDY}")
 
@@ -333,8 +331,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy of the loader gets: neither workers nor batches."""
-        none = dict.fromkeys("_newest _husk _engine _options _made_of _times _auto".split())
-        return {**self.__dict__, **none, "devices": {}}
+        none = dict.fromkeys(("_newest", "_husk", "_engine", "_times"))
+        return {**self.__dict__, **none, "_engine_maker": EngineMaker(), "devices": {}}
 
     @property
     def epoch(self) -> int:
@@ -405,7 +403,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         if any(is_free):
             most = Choice(self.num_workers, self.prefetch_factor or 2)
             first = first_choice(most, (is_free[0], is_free[1]))
-            choice = first if self._auto is None else self._auto.choice
+            auto = self._engine_maker.auto
+            choice = first if auto is None else auto.choice
             found.update((n, now) for n, now, free in zip(found, choice, is_free) if free)
         return found
 

@@ -19,7 +19,7 @@ from reader.checks import as_int, names_arguments
 from reader.compat.torch import draws
 from reader.compat.torch.begun_ahead import BegunAhead, with_workers
 from reader.compat.torch.draws import OwnDraws
-from reader.compat.torch.engine import make_engine
+from reader.compat.torch.engine import EngineMaker
 from reader.compat.torch.errors import OtherWorkers
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
@@ -266,8 +266,8 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     def _state_now(self) -> dict[str, Any]:
         if self._current is None:
-            engine, base_seed = make_engine(self, self.dataset), None
-            engine.epoch = self._epoch
+            engine, base_seed = self._engine_maker.make(self, self.dataset), None
+            engine.begin_at(self._epoch)
             finished = False
         else:
             engine, base_seed, newest = self._current
@@ -309,7 +309,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         if saved.has_generator:
             draws.check(saved.generator, self.generator)
         seed = saved.base_seed if self.seeds_batches else None
-        engine = make_engine(self, self.dataset, seed=seed)
+        engine = self._engine_maker.make(self, self.dataset, seed=seed)
         saved.fit_to(engine)
         try:
             saved.check(engine)
@@ -317,7 +317,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             if saved.num_workers == self.num_workers:
                 raise
             # if as many workers as it was saved with could resume it, `iter` refuses it
-            saved.check(make_engine(saved.with_its_workers(self), self.dataset, seed=seed))
+            other = saved.with_its_workers(self)
+            saved.check(EngineMaker().make(other, self.dataset, seed=seed))
             saved.refusal = str(error)
         self._saved = saved
         self._current = self._ahead = self._begun = None
