@@ -81,3 +81,32 @@ def test_the_reference_page_shows_the_table() -> None:
     from tools import options_page
 
     assert options_page.main([]) == 0
+
+
+def test_the_face_for_pytorch_takes_any_in_order_as_pytorch_does() -> None:
+    torch = pytest.importorskip("reader.compat.torch")
+    for value, is_kept in ((1, True), (None, False), ("", False)):
+        loader = torch.DataLoader([1, 2], in_order=value)
+        assert [batch.tolist() for batch in loader] == [[1], [2]]
+        assert loader._engine.config.in_order is is_kept
+
+
+def test_a_loader_of_pytorch_checks_its_options_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("reader.compat.torch")
+    asked = []
+
+    def build(*args: Any, **options: Any) -> LoaderConfig:
+        asked.append(options)
+        return made(*args, **options)
+
+    made = LoaderConfig.build
+    monkeypatch.setattr(LoaderConfig, "build", build)
+    loader = torch.DataLoader([1, 2, 3], num_workers=1)
+    assert len(list(loader)) == len(list(loader)) == 3
+    assert len(asked) == 1
+    loader.worker_retries = 1
+    assert len(list(loader)) == 3
+    assert len(asked) == 2
+    loader.worker_retries = -1
+    with pytest.raises(ConfigError, match="worker_retries must be an int of 0 or more, got -1"):
+        iter(loader)
