@@ -20,6 +20,7 @@ from reader.errors import ArenaFull, InternalError
 cdef enum:
     HUGE = 4 << 20   # from so many bytes on a slot is advised to have huge pages
     SLACK = 1 << 16  # bytes of a slot that may stay unwritten and count as written
+    UNASKED = 1 << 20  # bytes that an owner takes before the hook is asked: a part of its headroom
 
 
 cdef int size_class(uint64_t pages) noexcept nogil:
@@ -66,6 +67,7 @@ cdef class Heap:
         self.keep_slots = keep_slots
         self.available_bytes = available_bytes
         self.is_tight = True  # until the hook is asked: others may have filled the memory
+        self.granted = UNASKED if available_bytes is not None else 0
         self.hot.resize(8 + 4 * 40)
         self.cold.resize(8 + 4 * 40)
         self.publish()  # the promises of a dead owner end
