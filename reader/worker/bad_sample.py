@@ -18,10 +18,10 @@ from reader.random import seeds
 from reader.worker import context
 
 __all__ = [
-    "AsBatch",
     "BadKey",
     "BadSample",
     "NothingLeft",
+    "OneByOne",
     "Tolerance",
     "bad_sample",
     "is_bad",
@@ -86,23 +86,16 @@ class BadKey(NamedTuple):
     passed: int = 0
 
 
-class AsBatch(NamedTuple):
-    """Stands before the keys of a task that is made again in another way.
+class OneByOne:
+    """Stands before the keys of a task whose worker died or hung within a call for all samples.
 
-    Attributes:
-        number: of the batch, as which it is seeded: in a resumed run it has another place.
-        one_by_one: samples are fetched each by itself, so that it is seen at which a worker is.
-        is_spare: it is the batch of a saved state that others are filled up from, and none itself.
+    They are fetched each by itself, so that the trainer sees which sample a worker is at.
     """
-
-    number: int
-    one_by_one: bool = False
-    is_spare: bool = False
 
 
 def own_keys(keys: list[Any]) -> list[Any]:
     """Return the keys of a task without what stands before them."""
-    return keys[1:] if keys and type(keys[0]) is AsBatch else keys
+    return keys[1:] if keys and type(keys[0]) is OneByOne else keys
 
 
 class NothingLeft(Exception):
