@@ -73,12 +73,18 @@ class Ratio:
     def draws(self) -> np.ndarray[Any, Any]:
         """Medians of as many launches and rounds, drawn anew from these: a bootstrap."""
         rng = np.random.default_rng(0)
-        count = len(self.launches)
-        drawn = []
-        for _ in range(DRAWS):
-            picked = (self.launches[at] for at in rng.integers(0, count, count))
-            drawn.append(np.median(np.concatenate([rng.choice(one, len(one)) for one in picked])))
-        return np.array(drawn)
+        lengths = np.array([len(launch) for launch in self.launches])
+        count, most = len(lengths), int(lengths.max())
+        ratios = np.full((count, most), np.nan)
+        for number, launch in enumerate(self.launches):
+            ratios[number, : len(launch)] = launch
+        picked = rng.integers(0, count, (DRAWS, count, 1))
+        has = lengths[picked]
+        drawn = ratios[picked, (rng.random((DRAWS, count, most)) * has).astype(np.intp)]
+        drawn[np.arange(most) >= has] = np.nan  # a launch gives as many as it has
+        drawn = drawn.reshape(DRAWS, -1)
+        middle = np.median if (lengths == most).all() else np.nanmedian
+        return np.asarray(middle(drawn, axis=1))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -194,10 +200,30 @@ def row_lines(row: Row, results: Results) -> list[str]:
     return [*lines, *error_lines(results), *verdicts]
 
 
+def short_lines(rows: Mapping[str, Results]) -> list[str]:
+    """Compare ours with the one peer of rows of short epochs, a line each."""
+    cells = [["", "reader", "peer", "times as long", "interval", "goal"]]
+    errors: list[str] = []
+    for name, results in rows.items():
+        row = TABLES["opening"][name]
+        peer = row.contestants[1].name
+        errors += error_lines(results)
+        if ratio := Ratio.of(results, peer, OURS):
+            medians = [duration(median(results, who) or 0.0) for who in (OURS, peer)]
+            spread = " to ".join(map(times_as_long, ratio.interval))
+            goal = ", ".join("met" if is_met else "MISSED" for _, is_met in goals(row, results))
+            cells.append([name, *medians, times_as_long(ratio.middle), spread, goal])
+    return [*grid(cells), *errors]
+
+
 def render(report: Mapping[str, Any]) -> str:
     """Return a comparison with the peers as text."""
     lines = head_lines(report)
     for table, rows in report["tables"].items():
+        if table == "opening":
+            lines += ["", "opening: an epoch of 8 x (8 float32, 1 index), or to its first batch"]
+            lines += short_lines(rows)
+            continue
         for name, results in rows.items():
             row = TABLES[table][name]
             lines += ["", f"{table} {name}: {row.title}", *row_lines(row, results)]
