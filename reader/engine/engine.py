@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from reader._core.interpreter.signals import Finalized
@@ -25,12 +25,14 @@ from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
+from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.failed_samples import FailedSample, FailedSamples
+from reader.engine.inline_epoch import InlineEpoch
 from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
@@ -41,7 +43,7 @@ from reader.engine.supervisor import Supervisor
 from reader.errors import ReaderError
 from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
-from reader.orders.order import open_order
+from reader.orders.order import open_order, way_of
 from reader.orders.reopened import reopened, set_seeded
 from reader.orders.shards import Shards
 from reader.policy import ErrorPolicy, Policy
@@ -101,7 +103,7 @@ class Engine(Finalized):
         self._round_robin = self._make_round_robin(0)
         self._next_epoch = 0
         self._prefetched: PrefetchedEpoch | None = None
-        self._newest: weakref.ref[EpochIterator] | None = None
+        self._newest: weakref.ref[EpochIterator | InlineEpoch] | None = None
         self._stats = WaitStats()
         self.times = TimesLog()
         self._cache = PoolCache(config, self._policy, base_seed)
@@ -117,6 +119,9 @@ class Engine(Finalized):
         self.auto = AutoWorkers(config, self._stats) if config.may_change else None
         self._cache.active = None if self.auto is None else self.auto.active
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
+        self._is_plain = (
+            self._cache.kind is InlineBackend and not self._state.sends_snapshots
+        ) and config.is_plain
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -142,7 +147,7 @@ class Engine(Finalized):
         """Set samplers with a seed to the next epoch: their length may depend on it."""
         set_seeded(self.epoch, self.sampler, self.batch_sampler)
 
-    def __iter__(self) -> EpochIterator:
+    def __iter__(self) -> EpochIterator | InlineEpoch:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
         if self._cache.kind.works_ahead:
             check_interpreter()
@@ -155,12 +160,12 @@ class Engine(Finalized):
             self._next_epoch -= 1
         return self._begun(self._begin())
 
-    def _begun(self, batches: EpochIterator) -> EpochIterator:
+    def _begun(self, batches: EpochIterator | InlineEpoch) -> EpochIterator | InlineEpoch:
         self._newest = weakref.ref(batches)
         self._state.begun(batches.cursor)
         return batches
 
-    def _begin(self) -> EpochIterator:
+    def _begin(self) -> EpochIterator | InlineEpoch:
         try:
             batches = self._open(self._next_epoch, self._state.start())
         except ImportError:
@@ -172,28 +177,41 @@ class Engine(Finalized):
         self._next_epoch += 1
         return batches
 
-    def _open(self, epoch: int, start: Start) -> EpochIterator:
+    def _open(self, epoch: int, start: Start) -> EpochIterator | InlineEpoch:
         """Open an epoch: its first batches are being made when this returns.
 
         Workers start before the sampler is iterated over: what that changes in the trainer must not
         reach them.
         """
         cursor = self._cursor(epoch, start)
+        if self._is_plain and isinstance(cursor, MapCursor) and not start.is_resumed:
+            opened = self._open_inline(epoch, start, cursor)
+            if opened is not None:
+                return opened
         if self.config.on_error != "raise":
             is_map = not self.config.is_iterable
             keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
             cursor.failures = self.failed.epoch(epoch, start.failed, keys)
-        options = self._options(epoch, start, cursor)
+        samplers = self.sampler, self.batch_sampler
+        options = self._options(epoch, start, cursor, samplers)
         has_shards = isinstance(self.batch_sampler, Shards)
         stage = self._places.stage(cursor, has_shards)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
-        window = self._window(epoch, start, cursor, backend)
+        first = cursor.batches if isinstance(cursor, MapCursor) else 0
+        backend.feeder.begin_run(epoch, first, self.config.in_order)
+        backend.feeder.times = self.times
+        window = self._window(cursor, backend, first)
         pool, look = backend if isinstance(backend, Pool) else None, None
         if self.auto is not None and pool is not None:
             look = self.auto.begin(pool, window, options.start_of)
-        schedule = self._schedule(cursor, start, window, backend)
+        schedule: Schedule
+        if isinstance(cursor, StreamCursor):
+            schedule = StreamTasks(window, backend, cursor)
+        else:
+            opened_at = self._opening(samplers)(start.order, start.at)
+            schedule = self._map_tasks(cursor, window, samplers, *opened_at)
         supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
         cursor.on_count = look
         batches = EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
@@ -205,7 +223,45 @@ class Engine(Finalized):
             window.fill(schedule)
         return batches
 
-    def _options(self, epoch: int, start: Start, cursor: Cursor) -> EpochOptions:
+    def _open_inline(self, epoch: int, start: Start, cursor: MapCursor) -> InlineEpoch | None:
+        """Open an epoch of usual steps in this thread; None: its order needs more than that."""
+        samplers = self.sampler, self.batch_sampler
+        if isinstance(self.batch_sampler, Shards):
+            return None
+        batches = batches_of(*samplers)
+        if way_of(batches, self.config.snapshot_every_n_steps or 0) != "entry":
+            return None
+        convert = self._places.convert()
+        set_seeded(epoch, *samplers)
+        loan = Loan(self._cache)
+        feeder: Any = loan.backend.feeder
+        feeder.begin_run(epoch)
+        feeder.times = self.times
+        order, keys = self._opening(samplers)(start.order, start.at)
+        dataset, takes_any = self.config.dataset, self._policy.dispatch.takes_any_key
+        sized = None if takes_any or not hasattr(type(dataset), "__len__") else dataset
+        rest = functools.partial(self._open_rest, epoch, start, samplers)
+        slow_s = self.config.warn_after
+        return InlineEpoch(
+            loan, order, keys, cursor, sized, takes_any, convert, self._stats, slow_s, rest
+        )
+
+    def _open_rest(
+        self, epoch: int, start: Start, samplers: tuple[Any, Any], begun: InlineEpoch
+    ) -> EpochIterator:
+        """Open what makes the rest of an epoch that was begun with usual steps."""
+        loan, cursor = begun.loan, begun.cursor
+        options = self._options(epoch, start, cursor, samplers)
+        stage = self._places.stage(cursor, has_shards=False)
+        window = self._window(cursor, loan.backend, begun.delivered)
+        schedule = self._map_tasks(cursor, window, samplers, begun.order, begun.batches)
+        begun.pass_on(window, schedule)
+        supervisor = Supervisor(loan, schedule, window, options, self._stats)
+        return EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
+
+    def _options(
+        self, epoch: int, start: Start, cursor: Cursor, samplers: tuple[Any, Any]
+    ) -> EpochOptions:
         config = self.config
         return EpochOptions(
             epoch=epoch,
@@ -221,22 +277,18 @@ class Engine(Finalized):
             tolerates=config.on_error != "raise",
             length=None
             if config.is_iterable
-            else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
+            else functools.partial(count_of, batches_of(*samplers)),
         )
 
     def _window(
-        self, epoch: int, start: Start, cursor: MapCursor | StreamCursor, backend: Backend
+        self, cursor: MapCursor | StreamCursor, backend: Backend, first: int
     ) -> Window:
-        """Return the window of an epoch, whose run begins with that."""
-        is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
-        first = cursor.batches if is_map else 0
-        backend.feeder.begin_run(epoch, first, in_order)
-        backend.feeder.times = self.times
+        """Return the window of an epoch whose run has begun; `first`: the number of its next task."""
         return Window(
             backend.feeder,
             backend.window if self._is_eager else 1,
             first,
-            in_order,
+            self.config.in_order,
             cursor.beyond if isinstance(cursor, MapCursor) else (),
             cursor.pass_by if isinstance(cursor, MapCursor) else None,
             functools.partial(_reworded, self._errors),
@@ -301,22 +353,27 @@ class Engine(Finalized):
         can_send = config.num_workers > 0 and config.in_order and not is_late
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
-    def _schedule(
-        self, cursor: MapCursor | StreamCursor, start: Start, window: Window, backend: Backend
-    ) -> Schedule:
-        if isinstance(cursor, StreamCursor):
-            return StreamTasks(window, backend, cursor)
-        config = self.config
-        opened = functools.partial(
+    def _opening(self, samplers: tuple[Any, Any]) -> Callable[..., tuple[Any, Iterator[Any]]]:
+        """Return what opens the order of an epoch, by the entry of a state and the position."""
+        return functools.partial(
             open_order,
-            batches_of(self.sampler, self.batch_sampler),
-            every=config.snapshot_every_n_steps or 0,
+            batches_of(*samplers),
+            every=self.config.snapshot_every_n_steps or 0,
             is_lazy=not self._is_eager,
             seed=self.order_seed,
         )
-        order, batches = opened(start.order, start.at)
+
+    def _map_tasks(
+        self,
+        cursor: MapCursor,
+        window: Window,
+        samplers: tuple[Any, Any],
+        order: Any,
+        batches: Iterator[Any],
+    ) -> MapTasks:
+        config = self.config
         reopen = functools.partial(
-            reopened, opened, cursor.epoch, cursor.epochs, self.sampler, self.batch_sampler
+            reopened, self._opening(samplers), cursor.epoch, cursor.epochs, *samplers
         )
         return MapTasks(
             window,
