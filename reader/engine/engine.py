@@ -188,7 +188,7 @@ class Engine(Finalized):
             opened = self._open_inline(epoch, start, cursor)
             if opened is not None:
                 return opened
-        if self.config.on_error != "raise":
+        if self.config.tolerates_failures:
             is_map = not self.config.is_iterable
             keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
             cursor.failures = self.failed.epoch(epoch, start.failed, keys)
@@ -274,7 +274,7 @@ class Engine(Finalized):
             on_end=self._on_end,
             warn_after=config.warn_after,
             hang_after=config.hang_after,
-            tolerates=config.on_error != "raise",
+            tolerates=config.tolerates_failures,
             length=None
             if config.is_iterable
             else functools.partial(count_of, batches_of(*samplers)),

@@ -17,7 +17,7 @@ from reader.compat.torch.collate import TorchRules, with_extended
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
-from reader.config import MAX_TIMEOUT_S, PREFETCH_FACTOR, AutoCount, LoaderConfig
+from reader.config import MAX_TIMEOUT_S, PREFETCH_FACTOR, AutoCount, LoaderConfig, names_of
 from reader.data.columns import columns_of, filler_of
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
@@ -25,7 +25,7 @@ from reader.orders.order_source import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
-__all__ = ["as_count", "make_engine", "start_of"]
+__all__ = ["make_engine", "options_of", "start_of"]
 
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
@@ -34,13 +34,49 @@ _POLICY = Policy(
     errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
-# attributes of the loader that decide, with those in `given`, whether a config is used again
-_READ = """
-    sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
-    persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
-    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
-    on_error error_budget quarantine warn_after hang_after failed_samples pool backend
-""".split()
+_OWN = tuple(name for name in names_of("torch") if name != "worker_type")  # see `start_of`
+# attributes of the loader that options are made of, and what else an engine is made of
+_READ = (
+    *("num_workers", "prefetch_factor", "timeout", "persistent_workers", "multiprocessing_context"),
+    *("worker_type", "in_order", "device", "seeds_batches", *_OWN),
+)
+_READ_BESIDE = (
+    *("sampler", "batch_sampler", "batch_size", "drop_last", "devices", "snapshot_every_n_steps"),
+    *("keeps_rng", "failed_samples"),
+)
+
+
+def options_of(loader: Any) -> LoaderConfig:
+    """Return the options of a loader that depend on no dataset, from its current attributes.
+
+    They are checked when the loader is made, and again only where a program sets another value.
+
+    Raises:
+        ConfigError, ConfigTypeError: see `LoaderConfig.build`.
+    """
+    read = [getattr(loader, name) for name in _READ]
+    if loader._options is not None:
+        config, before = loader._options
+        if all(map(operator.is_, before, read)):
+            found: LoaderConfig = config
+            return found
+    own = {name: getattr(loader, name) for name in _OWN}
+    if loader.seeds_batches:
+        own["seed"] = 0  # the base seed, which is not drawn yet
+    config = LoaderConfig.build(
+        (),
+        num_workers=_as_count(loader.num_workers),
+        prefetch_factor=_factor(loader.prefetch_factor, own["seed"]),
+        timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
+        persistent_workers=bool(loader.persistent_workers),
+        framework="torch",
+        **start_of(loader),
+        places=loader.device,
+        in_order=bool(loader.in_order),  # PyTorch takes any value
+        **own,
+    )
+    loader._options = (config, read)
+    return config
 
 
 def make_engine(
@@ -68,7 +104,7 @@ def make_engine(
     elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
         collate_fn = with_extended(collate_fn)
     given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
-    given += [getattr(loader, name) for name in _READ]
+    given += [getattr(loader, name) for name in _READ + _READ_BESIDE]
     if worker is None and loader._made_of is not None:
         config, policy, before = loader._made_of
         if all(map(operator.is_, before, given)):  # nothing but the order has changed
@@ -83,36 +119,18 @@ def make_engine(
         sends_initial_state=loader.keeps_rng,
         heeds_seeding=loader.seed is None and seed is not None and worker is not None,
     )
-    config = LoaderConfig.build(
+    seed = loader.seed if seed is None else seed
+    config = options_of(loader).of_dataset(
         dataset,
         is_iterable=is_iterable,
         batch_sampler=order if is_batched else None,
         batch_size=size if is_batched else None,
         drop_last=loader.drop_last if is_iterable else False,
         collate_fn=collate_fn,
-        num_workers=as_count(loader.num_workers),
-        prefetch_factor=_factor(loader.prefetch_factor, loader.seed if seed is None else seed),
-        timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
+        prefetch_factor=_factor(loader.prefetch_factor, seed),
         worker_init_fn=worker_init_fn,
-        persistent_workers=bool(loader.persistent_workers),
-        framework="torch",
         sampler=None if is_batched else order,
-        seed=loader.seed if seed is None else seed,
-        reseed=loader.reseed,
-        **start_of(loader),
-        worker_retries=loader.worker_retries,
-        prefetch_next_epoch=loader.prefetch_next_epoch,
-        max_bytes=loader.max_bytes,
-        pin_limit=loader.pin_limit,
-        places=loader.device,
-        in_order=loader.in_order,
-        on_error=loader.on_error,
-        error_budget=loader.error_budget,
-        quarantine=loader.quarantine,
-        warn_after=loader.warn_after,
-        hang_after=loader.hang_after,
-        pool=loader.pool,
-        backend=loader.backend,
+        seed=seed,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
     make_adapter = functools.partial(_adapter, loader.devices)
@@ -143,7 +161,7 @@ def _factor(given: int | None, seed: int | None) -> int:
     return 2 if seed is None else PREFETCH_FACTOR
 
 
-def as_count(value: Any) -> int:
+def _as_count(value: Any) -> int:
     """Return a number of workers as an int, that of "auto" as it is."""
     return value if isinstance(value, AutoCount) else int(value)
 

@@ -66,7 +66,7 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
 
 def _tolerance(config: LoaderConfig) -> Tolerance | None:
     """Return what becomes of samples that fail; None: their exceptions are raised."""
-    if config.on_error == "raise":
+    if not config.tolerates_failures:
         return None
     has_own = config.sampler is not None or config.batch_sampler is not None
     count = 0 if has_own or config.is_iterable else len(config.dataset)

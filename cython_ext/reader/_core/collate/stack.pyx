@@ -131,8 +131,8 @@ cdef class BatchWriter:
         self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
-    cdef int stack(self, object source, list keys, list names, rd_record* record,
-                   object fill=None) except -1:
+    cdef int stack(self, object source, list keys, list names,  # word-ok: one loop for each sample
+                   rd_record* record, object fill=None) except -1:
         """Fetch a sample for each key and stack them in place.
 
         ``fill(key, out)``, or None, fetches one as well, and may write it to its row: see LentRow.
