@@ -43,8 +43,9 @@ from reader.engine.supervisor import Supervisor
 from reader.errors import ReaderError
 from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
-from reader.orders.order import open_order, way_of
+from reader.orders.order import open_order
 from reader.orders.reopened import reopened, set_seeded
+from reader.orders.seekable_order import SeekableOrder
 from reader.orders.shards import Shards
 from reader.policy import ErrorPolicy, Policy
 from reader.processes.pool_registry import check_interpreter, leave_with_program
@@ -184,10 +185,9 @@ class Engine(Finalized):
         reach them.
         """
         cursor = self._cursor(epoch, start)
-        if self._is_plain and isinstance(cursor, MapCursor) and not start.is_resumed:
-            opened = self._open_inline(epoch, start, cursor)
-            if opened is not None:
-                return opened
+        is_plain = self._is_plain and not start.is_resumed
+        if is_plain and isinstance(cursor, MapCursor) and type(self.batch_sampler) is not Shards:
+            return self._open_inline(epoch, start, cursor)
         if self.config.tolerates_failures:
             is_map = not self.config.is_iterable
             keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
@@ -223,14 +223,11 @@ class Engine(Finalized):
             window.fill(schedule)
         return batches
 
-    def _open_inline(self, epoch: int, start: Start, cursor: MapCursor) -> InlineEpoch | None:
-        """Open an epoch of usual steps in this thread; None: its order needs more than that."""
+    def _open_inline(
+        self, epoch: int, start: Start, cursor: MapCursor
+    ) -> InlineEpoch | EpochIterator:
+        """Open an epoch of which this thread makes the batches, and nothing more was asked."""
         samplers = self.sampler, self.batch_sampler
-        if isinstance(self.batch_sampler, Shards):
-            return None
-        batches = batches_of(*samplers)
-        if way_of(batches, self.config.snapshot_every_n_steps or 0) != "entry":
-            return None
         convert = self._places.convert()
         set_seeded(epoch, *samplers)
         loan = Loan(self._cache)
@@ -238,24 +235,35 @@ class Engine(Finalized):
         feeder.begin_run(epoch)
         feeder.times = self.times
         order, keys = self._opening(samplers)(start.order, start.at)
+        rest = functools.partial(self._open_rest, epoch, start, samplers, loan, cursor, order, keys)
+        if type(order) is not SeekableOrder:
+            return rest(0)
         dataset, takes_any = self.config.dataset, self._policy.dispatch.takes_any_key
         sized = None if takes_any or not hasattr(type(dataset), "__len__") else dataset
-        rest = functools.partial(self._open_rest, epoch, start, samplers)
         slow_s = self.config.warn_after
         return InlineEpoch(
             loan, order, keys, cursor, sized, takes_any, convert, self._stats, slow_s, rest
         )
 
     def _open_rest(
-        self, epoch: int, start: Start, samplers: tuple[Any, Any], begun: InlineEpoch
+        self,
+        epoch: int,
+        start: Start,
+        samplers: tuple[Any, Any],
+        loan: Loan,
+        cursor: MapCursor,
+        order: Any,
+        batches: Iterator[Any],
+        first: int,
+        pass_on: Callable[[Window, MapTasks], None] | None = None,
     ) -> EpochIterator:
-        """Open what makes the rest of an epoch that was begun with usual steps."""
-        loan, cursor = begun.loan, begun.cursor
+        """Open what makes an epoch from task `first` on; `pass_on`: has what was drawn before."""
         options = self._options(epoch, start, cursor, samplers)
         stage = self._places.stage(cursor, has_shards=False)
-        window = self._window(cursor, loan.backend, begun.delivered)
-        schedule = self._map_tasks(cursor, window, samplers, begun.order, begun.batches)
-        begun.pass_on(window, schedule)
+        window = self._window(cursor, loan.backend, first)
+        schedule = self._map_tasks(cursor, window, samplers, order, batches)
+        if pass_on is not None:
+            pass_on(window, schedule)
         supervisor = Supervisor(loan, schedule, window, options, self._stats)
         return EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
 

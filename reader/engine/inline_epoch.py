@@ -35,7 +35,8 @@ class InlineEpoch(InlineSteps):
         batches: its iterator.
         cursor: of the epoch.
         sized, takes_any, convert, stats, slow_s: see InlineSteps.
-        open_rest: returns the EpochIterator over the rest of this epoch.
+        open_rest: returns the EpochIterator over the rest of this epoch, by the number of its first
+            task and what is called with its window and schedule.
     """
 
     copiers = ()  # the place is no device
@@ -52,7 +53,7 @@ class InlineEpoch(InlineSteps):
         convert: Callable[[Any], Any],
         stats: WaitStats,
         slow_s: float | None,
-        open_rest: Callable[[InlineEpoch], Any],
+        open_rest: Callable[[int, Callable[[Window, Any], None]], Any],
     ) -> None:
         feeder: Any = loan.backend.feeder
         super().__init__(feeder, batches, sized, takes_any, convert, cursor, stats)
@@ -93,21 +94,15 @@ class InlineEpoch(InlineSteps):
     def rest(self) -> Any:
         """The EpochIterator over the rest of the epoch, which makes all from now on."""
         if self.source is None:
-            rest = self._open_rest(self)
+            feeder: Any = self.feeder
+            rest = self._open_rest(feeder.accepted, self._pass_on)
             self.is_usual, self.is_watched, self.stats, self.made = False, _never, None, None
             self.source = rest
             if self.is_slow:
                 rest.tell_slow()
         return self.source
 
-    @property
-    def delivered(self) -> int:
-        """How many tasks have an answer that was accepted."""
-        feeder: Any = self.feeder
-        count: int = feeder.accepted
-        return count
-
-    def pass_on(self, window: Window, schedule: Any) -> None:
+    def _pass_on(self, window: Window, schedule: Any) -> None:
         """Give the window and the schedule of the rest what is in flight, or was drawn."""
         # what was made and not handed over is still the feeder's answer
         task = self.task if self.made is None else self.made.task

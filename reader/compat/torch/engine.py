@@ -40,11 +40,6 @@ _READ = (
     *("num_workers", "prefetch_factor", "timeout", "persistent_workers", "multiprocessing_context"),
     *("worker_type", "in_order", "device", "seeds_batches", *_OWN),
 )
-_READ_BESIDE = (
-    *("sampler", "batch_sampler", "batch_size", "drop_last", "devices", "snapshot_every_n_steps"),
-    *("keeps_rng", "failed_samples"),
-)
-
 
 def options_of(loader: Any) -> LoaderConfig:
     """Return the options of a loader that depend on no dataset, from its current attributes.
@@ -63,8 +58,7 @@ def options_of(loader: Any) -> LoaderConfig:
     own = {name: getattr(loader, name) for name in _OWN}
     if loader.seeds_batches:
         own["seed"] = 0  # the base seed, which is not drawn yet
-    config = LoaderConfig.build(
-        (),
+    options = dict(
         num_workers=_as_count(loader.num_workers),
         prefetch_factor=_factor(loader.prefetch_factor, own["seed"]),
         timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
@@ -75,6 +69,8 @@ def options_of(loader: Any) -> LoaderConfig:
         in_order=bool(loader.in_order),  # PyTorch takes any value
         **own,
     )
+    is_plain = own["quarantine"] is None and _PLAIN.issuperset(map(type, options.values()))
+    config = _built(**options) if is_plain else LoaderConfig.build((), **options)
     loader._options = (config, read)
     return config
 
@@ -103,22 +99,19 @@ def make_engine(
         collate_fn = None  # the engine does it, by TorchRules
     elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
         collate_fn = with_extended(collate_fn)
-    given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
-    given += [getattr(loader, name) for name in _READ + _READ_BESIDE]
-    if worker is None and loader._made_of is not None:
-        config, policy, before = loader._made_of
-        if all(map(operator.is_, before, given)):  # nothing but the order has changed
-            return _engine(
-                loader, config, policy, None if is_batched else order, order if is_batched else None
-            )
     size = loader.batch_size if is_iterable else 1
-    worker_policy = dataclasses.replace(
-        _POLICY.worker,
-        make_prepare=None if worker is None else lambda: worker,
-        keeps_rng=loader.keeps_rng and is_iterable and loader.num_workers > 0,
-        sends_initial_state=loader.keeps_rng,
-        heeds_seeding=loader.seed is None and seed is not None and worker is not None,
+    policy = _policy(
+        loader.keeps_rng and is_iterable and loader.num_workers > 0,
+        loader.keeps_rng,
+        loader.seed is None and seed is not None and worker is not None,
     )
+    if worker is not None:
+        worker_policy = dataclasses.replace(policy.worker, make_prepare=lambda: worker)
+        policy = dataclasses.replace(policy, worker=worker_policy)
+    if loader.device is not None:
+        make_adapter = functools.partial(_adapter, loader.devices)
+        batch_policy = dataclasses.replace(policy.batch, make_adapter=make_adapter)
+        policy = dataclasses.replace(policy, batch=batch_policy)
     seed = loader.seed if seed is None else seed
     config = options_of(loader).of_dataset(
         dataset,
@@ -133,21 +126,39 @@ def make_engine(
         seed=seed,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
-    make_adapter = functools.partial(_adapter, loader.devices)
-    batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
-    policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
-    loader._made_of = (config, policy, given) if worker is None else None
-    return _engine(loader, config, policy, config.sampler, config.batch_sampler)
-
-
-def _engine(loader: Any, *given: Any) -> Engine:
-    """Return an engine, which tells the loader of samples that fail."""
-    made = Engine(*given)
-    made.failed = loader.failed_samples
+    made = Engine(config, policy, config.sampler, config.batch_sampler)
+    made.failed = loader.failed_samples  # it tells the loader of samples that fail
     if made.auto is not None:
         made.auto.go_on(loader._auto)
         loader._auto = made.auto
     return made
+
+
+# values that say all there is to know of an option
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _built(**options: Any) -> LoaderConfig:
+    """Return what such options are checked to be: programs make many loaders with the same."""
+    return LoaderConfig.build((), **options)
+
+
+@functools.lru_cache(maxsize=64)
+def _policy(keeps_rng: bool, sends_initial_state: bool, heeds_seeding: bool) -> Policy:
+    """Return the promises of this face to a loader on the CPU, for the workers that it has."""
+    worker = dataclasses.replace(
+        _POLICY.worker,
+        keeps_rng=keeps_rng,
+        sends_initial_state=sends_initial_state,
+        heeds_seeding=heeds_seeding,
+    )
+    batch = dataclasses.replace(_POLICY.batch, make_adapter=_cpu_adapter)
+    return dataclasses.replace(_POLICY, worker=worker, batch=batch)
+
+
+def _cpu_adapter(place: Place) -> Any:
+    return torch_adapter(place, keeps_arrays=True)
 
 
 def _factor(given: int | None, seed: int | None) -> int:
