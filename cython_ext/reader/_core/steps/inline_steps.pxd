@@ -1,6 +1,6 @@
 # The steps of an epoch whose batches the thread that iterates makes.
 from libc.stdint cimport int64_t, uint64_t
-from reader._core.steps.handover cimport Handover, Made, Task
+from reader._core.steps.handover cimport Handover, Made, Task, WaitStats
 from reader._core.wire.local_channel cimport LocalFeeder
 
 
@@ -18,8 +18,10 @@ cdef class InlineSteps(Handover):
     cdef readonly object batches    # the order's iterator
     cdef object sized               # the dataset, where indices are compared with its length; None: not
     cdef bint takes_any             # lists of keys are passed on as they are
-    cdef object convert             # makes the user's batch of a LoDTensorArray
+    cdef public object convert      # makes the user's batch of a LoDTensorArray
     cdef object count_handed        # counts what was handed over
+    cdef WaitStats waits            # the times of making a batch
+    cdef double waited_s            # seconds waited here for what `prepare` then hands over
     cdef int64_t length             # of the dataset, when it was last asked; -1: never
     cdef uint64_t seq               # of the next task
 

@@ -41,7 +41,7 @@ cdef class InlineSteps(Handover):
         self.takes_any = takes_any
         self.convert = convert
         self.count_handed, self.handed = cursor.count_handed, cursor.handed
-        self.stats = stats
+        self.stats = self.waits = stats
         self.keys, self.torn = [], []
         self.length = -1
         self.slow_s = INFINITY
@@ -51,6 +51,8 @@ cdef class InlineSteps(Handover):
     cdef int make(self) except -1:
         if not (self.is_usual and self.is_made()):
             self.prepare()
+            self.waits.last_wait_s += self.waited_s
+            self.waited_s = 0
         return 0
 
     cdef bint is_made(self) except -1:
@@ -63,18 +65,17 @@ cdef class InlineSteps(Handover):
             self.count_handed()
         if not self.local.channel.is_here() or not (self.task is not None or self.begin_task()):
             return False
-        self.stats.begin()
+        self.waits.begin()
         try:
             found = self.local.take()
         except ReaderError:
             self.leave_with_program()
             raise
         finally:
-            self.stats.end()
-        if self.stats.last_wait_s > self.slow_s:
-            self.is_slow = True
-            return False
-        if type(found) is not UserBatch and type(found) is not LoDTensorArray:
+            self.waits.end()
+        self.is_slow = self.waits.last_wait_s > self.slow_s
+        if self.is_slow or (type(found) is not UserBatch and type(found) is not LoDTensorArray):
+            self.waited_s = self.waits.last_wait_s
             return False
         made = Made.__new__(Made)
         made.task = task = self.task
