@@ -253,7 +253,7 @@ class LoaderConfig:
     @property
     def is_plain(self) -> bool:
         """Whether an epoch without workers yields batches, one for each list of indices, alone."""
-        is_usual = not self.tolerates_failures and self.hang_after is None and not self.timeout
+        is_usual = not self.tolerates_failures and not self.timeout
         is_one = len(self.places) == 1 and self.places[0].kind == "cpu" and self.feed_list is None
         is_map = not self.is_iterable and self.batch_size is not None
         return is_usual and is_one and is_map and not self.takes_turns

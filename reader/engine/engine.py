@@ -240,10 +240,9 @@ class Engine(Finalized):
             return rest(0)
         dataset, takes_any = self.config.dataset, self._policy.dispatch.takes_any_key
         sized = None if takes_any or not hasattr(type(dataset), "__len__") else dataset
-        slow_s = self.config.warn_after
-        return InlineEpoch(
-            loan, order, keys, cursor, sized, takes_any, convert, self._stats, slow_s, rest
-        )
+        length = functools.partial(count_of, batches_of(*samplers))
+        given = (sized, takes_any, convert, self._stats, self.config.warn_after, length)
+        return InlineEpoch(loan, order, keys, cursor, *given, rest)
 
     def _open_rest(
         self,

@@ -35,6 +35,7 @@ class InlineEpoch(InlineSteps):
         batches: its iterator.
         cursor: of the epoch.
         sized, takes_any, convert, stats, slow_s: see InlineSteps.
+        length: returns how many batches the epoch has.
         open_rest: returns the EpochIterator over the rest of this epoch, by the number of its first
             task and what is called with its window and schedule.
     """
@@ -53,6 +54,7 @@ class InlineEpoch(InlineSteps):
         convert: Callable[[Any], Any],
         stats: WaitStats,
         slow_s: float | None,
+        length: Callable[[], int],
         open_rest: Callable[[int, Callable[[Window, Any], None]], Any],
     ) -> None:
         feeder: Any = loan.backend.feeder
@@ -62,6 +64,7 @@ class InlineEpoch(InlineSteps):
         self.loan = loan
         self.order = order
         self.cursor = cursor
+        self._length = length
         self._open_rest = open_rest
         self._is_over = False
 
@@ -149,7 +152,8 @@ class InlineEpoch(InlineSteps):
         self._is_over = True
 
     def __len__(self) -> int:
-        return len(self.rest)
+        """The number of batches of the whole epoch."""
+        return self._length()
 
     def __getattr__(self, name: str) -> Any:
         """Ask the EpochIterator for what is not defined here."""
