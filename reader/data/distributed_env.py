@@ -55,9 +55,7 @@ _MPI_VARIABLES = (
 # srun sets these for ranks, and for programs that have nothing to do with each other
 _SLURM_VARIABLES = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
 _ALL_NAMES = tuple(
-    name.encode()
-    for names in (*_VARIABLES, *_MPI_VARIABLES, _SLURM_VARIABLES)
-    for name in names
+    name.encode() for names in (*_VARIABLES, *_MPI_VARIABLES, _SLURM_VARIABLES) for name in names
 )
 _ALONE = Ranks(1, 0, "no launcher")
 

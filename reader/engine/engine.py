@@ -287,10 +287,8 @@ class Engine(Finalized):
             else functools.partial(count_of, batches_of(*samplers)),
         )
 
-    def _window(
-        self, cursor: MapCursor | StreamCursor, backend: Backend, first: int
-    ) -> Window:
-        """Return the window of an epoch whose run has begun; `first`: the number of its next task."""
+    def _window(self, cursor: MapCursor | StreamCursor, backend: Backend, first: int) -> Window:
+        """Return the window of an epoch whose run has begun; `first`: its next task's number."""
         return Window(
             backend.feeder,
             backend.window if self._is_eager else 1,

@@ -127,7 +127,7 @@ class InlineEpoch(InlineSteps):
         found = self.made_by(self.rest)
         self.made = Made(found.value, is_error=found.is_error, step=self.rest.hand_over)
 
-    def reword(self, error: Exception) -> None:  # noqa: ARG002
+    def reword(self, error: Exception) -> None:
         """Return None: the error is raised as it is."""
 
     def _end(self) -> None:

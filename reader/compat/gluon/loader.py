@@ -23,6 +23,7 @@ from reader.config import AutoCount, LoaderConfig, as_auto, of_pool
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
+from reader.engine.inline_epoch import InlineEpoch
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError
 from reader.observe.face import ObservedFace
@@ -185,7 +186,7 @@ class DataLoader(EngineFace, ObservedFace):
         """Drop the epoch that was begun ahead; the next one begins when it is asked for."""
         self._engine.drop_prefetched()
 
-    def begin(self) -> EpochIterator:
+    def begin(self) -> EpochIterator | InlineEpoch:
         """Begin an epoch, or take the one that was begun ahead; an iterator calls it."""
         return iter(self._engine)
 

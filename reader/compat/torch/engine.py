@@ -41,6 +41,7 @@ _READ = (
     *("worker_type", "in_order", "device", "seeds_batches", *_OWN),
 )
 
+
 def options_of(loader: Any) -> LoaderConfig:
     """Return the options of a loader that depend on no dataset, from its current attributes.
 

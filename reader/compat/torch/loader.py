@@ -175,6 +175,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     keeps_rng = False  # whether workers send their random state with the dataset's
     _options: Any = None  # the checked options, and the attributes that they were made of
     snapshot_every_n_steps: int | None = 0
+    seed: int | None
+    device: Any
     devices: dict[Any, Any]  # with their streams, by place; made by the first epoch
     _one_shots: list[OneShot]  # samplers that are good for one epoch
     # with persistent workers: the newest iterator while it lives, else one without batches
