@@ -51,7 +51,7 @@ KERNELS = (
 # What each batch passes through: slower by a twentieth without.
 ROAD = (
     *("batch.tensor_array", "collate.rows", "collate.stack"),
-    *("steps.handover", "steps.inline_steps", "steps.quick_steps"),
+    *("epoch.tasks", "epoch.dispatcher", "epoch.handover", "epoch.iterator"),
     *("wire.feeder", "wire.local_channel", "wire.results"),
 )
 PACKAGES = [

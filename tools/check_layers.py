@@ -87,7 +87,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "batch",
         "collate",
         "wire",
-        "steps",
+        "epoch",
     ),
 }
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from reader import BatchSampler, DataLoader, ReaderError, SequenceSampler
+from reader._core.epoch.iterator import EpochIterator
 from reader._core.interpreter.signals import draw_into
 from reader.engine import engine
-from reader.engine.epoch import EpochIterator
-from reader.engine.map_tasks import MapTasks
+from reader.engine.map_source import MapSource
 from tests.datasets import Calls
 
 COUNT, SIZE = 96, 4
@@ -45,15 +45,15 @@ def opened(get: Callable[[int], Any] = rows, **options: Any) -> EpochIterator:
 
 
 def count_prepared(batches: EpochIterator) -> list[int]:
-    """Have the steps noted that `prepare` makes: the number of batches before each."""
+    """Have the steps noted that the epoch makes: the number of batches before each."""
     found: list[int] = []
-    prepare = batches.prepare
+    next_made = batches.epoch.next_made
 
-    def noted() -> None:
-        found.append(batches.loader.stats()["batches"])  # type: ignore[attr-defined]
-        prepare()
+    def noted() -> Any:
+        found.append(batches.stats.batches)  # type: ignore[union-attr]
+        return next_made()
 
-    batches.prepare = noted  # type: ignore[method-assign]
+    batches.epoch.next_made = noted
     return found
 
 
@@ -91,12 +91,9 @@ def test_position_counts_quick_steps(workers: int) -> None:
     batches = opened(num_workers=workers)
     for number in range(BATCHES):
         next(batches)
-        assert batches.cursor.batches <= number + 1  # counted in lots
-        if number % 5 == 2:
-            batches.cursor.count_handed()
-            assert batches.cursor.batches == number + 1
+        assert batches.epoch.progress.batches == number + 1
     assert next(batches, None) is None
-    assert batches.cursor.is_finished
+    assert batches.epoch.progress.is_finished
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -148,7 +145,7 @@ def test_errors_of_samples_come_at_their_places(workers: int) -> None:
         except LookupError as error:
             found.append(str(error.args[0])[:2])
     assert found == [*range(5), "21", *range(6, 15), "60", *range(16, BATCHES)]
-    assert len(prepared) in (2, 3)  # two errors, and the end where no rest makes it
+    assert len(prepared) == 3  # two errors and the end
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -166,7 +163,7 @@ def test_dataset_may_grow_behind_its_sampler(workers: int) -> None:
 def test_ready_batches_count_as_no_wait() -> None:
     batches = opened(num_workers=2, prefetch_factor=4)
     next(batches)
-    while batches.feeder.queued < 3:
+    while batches.dispatcher.feeder.queued < 3:
         pass
     next(batches)
     stats: Any = batches.stats
@@ -188,13 +185,13 @@ def slow_after(batches: int) -> Callable[[int], Any]:
 def test_nothing_is_taken_from_a_pool_that_is_being_closed() -> None:
     batches = opened(slow_after(9), num_workers=1, prefetch_factor=10)
     next(batches)
-    while batches.feeder.queued < 8:
+    while batches.dispatcher.feeder.queued < 8:
         pass
-    batches.backend.close_soon()  # as another thread does that closes the loader
+    batches.epoch.backend.close_soon()  # as another thread does that closes the loader
     with pytest.raises(ReaderError, match="closed after 1 batch"):
         next(batches)
     assert next(batches, "the end") == "the end"
-    batches.backend.close()
+    batches.epoch.backend.close()
 
 
 @pytest.mark.parametrize("how", ["fork", "close"])
@@ -267,15 +264,17 @@ def test_containers_of_the_user_are_made_once() -> None:
 def test_two_interrupts_in_one_place_send_a_task_once(
     monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
-    drawn, left = MapTasks.drawn, [2]
+    encode, left = MapSource.encode, [2]
 
-    def interrupted(self: MapTasks) -> None:
-        if self._window.dispatched == 4 and left[0]:
+    def interrupted(self: MapSource, task: Any) -> Any:
+        is_now = task.number == 4 and left[0] > 0
+        made = None if is_now and left[0] == 2 else encode(self, task)
+        if is_now:  # before it acts, and then behind it
             left[0] -= 1
             raise KeyboardInterrupt
-        drawn(self)
+        return made
 
-    monkeypatch.setattr(MapTasks, "drawn", interrupted)
+    monkeypatch.setattr(MapSource, "encode", interrupted)
     order = [list(range(n, n + SIZE)) for n in range(0, COUNT, SIZE)]
     dataset = Calls(rows, COUNT)
     loader = DataLoader(dataset, batch_sampler=order, num_workers=1, in_order=in_order)

@@ -49,7 +49,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "reader/engine/backends/inline.py": (1, OWN),
     "reader/engine/backends/process_pool.py": (1, WORKER),
     "reader/engine/backends/remote_processes.py": (1, CLUSTER),
-    "reader/engine/cursor.py": (1, WORKER),
+    "reader/engine/worker_cursors.py": (1, WORKER),
     "reader/exceptions/exception_codec.py": (3, WORKER),
     "reader/exceptions/exception_values.py": (2, WORKER),
     "reader/observe/program.py": (1, USER),  # the script of `python -m reader profile`

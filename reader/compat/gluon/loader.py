@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, cast
 
 from reader import data
+from reader._core.epoch.iterator import EpochIterator
 from reader.cluster.ray_backend import Ray
 from reader.compat.gluon.arrays import has_mxnet
 from reader.compat.gluon.batch_sampler import BatchSampler
@@ -21,9 +22,7 @@ from reader.compat.gluon.iterator import LazyIterator
 from reader.compat.gluon.samplers import RandomSampler, SequentialSampler
 from reader.config import AutoCount, LoaderConfig, as_auto, of_pool
 from reader.engine.engine import Engine
-from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
-from reader.engine.inline_epoch import InlineEpoch
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError
 from reader.observe.face import ObservedFace
@@ -186,7 +185,7 @@ class DataLoader(EngineFace, ObservedFace):
         """Drop the epoch that was begun ahead; the next one begins when it is asked for."""
         self._engine.drop_prefetched()
 
-    def begin(self) -> EpochIterator | InlineEpoch:
+    def begin(self) -> EpochIterator:
         """Begin an epoch, or take the one that was begun ahead; an iterator calls it."""
         return iter(self._engine)
 

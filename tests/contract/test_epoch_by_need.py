@@ -1,4 +1,4 @@
-"""An epoch without workers is opened with its usual steps; the rest is made when it is needed."""
+"""An epoch without workers is opened with what usual steps need; the Epoch is made by need."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from reader import DataLoader
-from reader.engine.epoch import EpochIterator
-from reader.engine.inline_epoch import InlineEpoch
+from reader._core.epoch.iterator import EpochIterator
+from reader.engine.epoch import Epoch
+from reader.engine.epoch_by_need import EpochByNeed
 from tests.datasets import Calls
 
 COUNT, SIZE = 24, 4
@@ -28,10 +29,15 @@ def loader_of(get: Any = lambda index: index, **options: Any) -> DataLoader[Any]
     return DataLoader(Calls(get, COUNT), batch_size=SIZE, **options)
 
 
-def begun(loader: DataLoader[Any]) -> InlineEpoch:
+def begun(loader: DataLoader[Any]) -> EpochIterator:
     batches: Any = iter(loader)
-    assert type(batches) is InlineEpoch
-    return batches
+    assert type(batches.epoch) is EpochByNeed
+    return batches  # type: ignore[no-any-return]
+
+
+def is_needed(batches: EpochIterator) -> bool:
+    """Whether the Epoch was made."""
+    return batches.epoch._epoch is not None
 
 
 def firsts(batches: Iterator[Any]) -> list[int]:
@@ -54,18 +60,20 @@ def test_an_epoch_of_which_more_is_asked_has_all_from_the_beginning(
     options: dict[str, Any],
 ) -> None:
     with loader_of(**options) as loader:
-        assert type(iter(loader)) is EpochIterator
+        batches: Any = iter(loader)
+        assert type(batches.epoch) is Epoch
 
 
 def test_a_whole_epoch_takes_usual_steps_alone() -> None:
     batches = begun(loader_of(shuffle=True))
     assert len(list(batches)) == BATCHES
-    assert batches.source is None
+    assert not is_needed(batches)
     assert list(batches) == []
-    assert batches.cursor.is_finished
+    assert batches.epoch.progress.is_finished
+    assert not is_needed(batches)
 
 
-def test_the_rest_goes_on_where_a_sample_has_failed() -> None:
+def test_the_epoch_goes_on_where_a_sample_has_failed() -> None:
     calls: list[int] = []
 
     def get(index: int) -> int:
@@ -86,15 +94,15 @@ def test_the_rest_goes_on_where_a_sample_has_failed() -> None:
     assert loader.stats()["batches"] == BATCHES - 1
 
 
-@pytest.mark.parametrize("asked_after", [0, 1, 3, BATCHES])
-def test_what_only_the_rest_knows_is_asked_at_any_position(asked_after: int) -> None:
+@pytest.mark.parametrize("asked_after", [0, 1, 3, BATCHES - 1, BATCHES])
+def test_what_only_the_epoch_knows_is_asked_at_any_position(asked_after: int) -> None:
     loader = loader_of(shuffle=True)
     batches = begun(loader)
     found = [next(batches) for _ in range(asked_after)]
     assert len(batches) == BATCHES
-    assert batches.source is None
-    assert batches.is_quick  # as an EpochIterator says, which is opened for that
-    assert isinstance(batches.source, EpochIterator)
+    assert not is_needed(batches)
+    assert batches.epoch.is_usable  # as the Epoch says, unless the epoch is over
+    assert is_needed(batches)
     found += list(batches)
     assert sorted(int(key) for batch in found for key in batch) == list(range(COUNT))
     assert loader.stats()["batches"] == BATCHES
@@ -150,10 +158,9 @@ def test_what_the_sampler_raises_comes_after_the_batches_before_it() -> None:
     assert next(batches, None) is None
 
 
-def test_keys_that_are_no_usual_ones_are_left_to_the_rest() -> None:
+def test_keys_may_come_as_an_array() -> None:
     batches = begun(of_sampler(lambda: np.arange(2 * SIZE, 3 * SIZE)))
     assert firsts(batches) == list(range(BATCHES))
-    assert isinstance(batches.source, EpochIterator)
 
 
 def test_an_index_outside_of_the_dataset_is_refused_at_its_place() -> None:
