@@ -28,7 +28,6 @@ from reader.compat.torch.inner import (
     profile_name,
     shard_pipes,
 )
-from reader.compat.torch.order import draws_late
 from reader.compat.torch.saved import quiet
 from reader.compat.torch.start_report import StartReport
 from reader.compat.torch.worker import TorchWorker
@@ -56,14 +55,12 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     ) -> None:
         if last is None:
             source = loader.prepared(state)
-            opens_first = loader.opens_order_first and not draws_late(loader._index_sampler)
-            super().__init__(quiet(loader) if opens_first else source)
+            super().__init__(quiet(loader) if loader.opens_order_first else source)
             if source is not loader and source.base_seed is not None:
                 self._base_seed = source.base_seed
             self._index_sampler = loader._index_sampler
             self._profile_name = profile_name(loader.num_workers)
         else:  # persistent workers keep their seed
-            opens_first = False
             self.__dict__.update(last._shared())
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
@@ -86,7 +83,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
         self._batches: Any = iter(self._engine)
-        if opens_first:
+        if loader.opens_order_first:
             self._base_seed = seed_from(loader.generator)
         self._handles = functools.partial(_handles, self._batches.epoch.backend)
         self._pass_on()

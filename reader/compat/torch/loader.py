@@ -23,7 +23,7 @@ from reader.compat.torch.engine import options_of
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inner import CollateFn, PeerIterator, takes_in_order
 from reader.compat.torch.iterator import EngineIterator
-from reader.compat.torch.order import faster
+from reader.compat.torch.order import draws_late, faster
 from reader.compat.torch.replaced import warn_if_replaced
 from reader.config import AutoCount, as_auto, check_auto, elsewhere_of, of_backend, of_pool
 from reader.data.epochs import set_epochs
@@ -292,7 +292,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     @property
     def opens_order_first(self) -> bool:
         """Whether an epoch's base seed is drawn after the draws of its sampler at `iter`."""
-        return not (self.num_workers or self.is_stream)
+        has_order = not (self.num_workers or self.is_stream)
+        return has_order and not draws_late(self._index_sampler)
 
     def __len__(self) -> int:
         """Return how often a loop over an epoch runs: a list for several devices is one step."""
