@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from reader._core.interpreter.environment import is_any_set
 from reader._core.interpreter.signals import is_interrupt
 from reader.checks import as_int
 from reader.errors import ConfigError
@@ -53,6 +54,9 @@ _MPI_VARIABLES = (
 )
 # srun sets these for ranks, and for programs that have nothing to do with each other
 _SLURM_VARIABLES = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+_ALL_NAMES = tuple(
+    name.encode() for names in (*_VARIABLES, *_MPI_VARIABLES, _SLURM_VARIABLES) for name in names
+)
 _ALONE = Ranks(1, 0, "no launcher")
 
 
@@ -166,6 +170,8 @@ def _known(*, is_half_enough: bool) -> Ranks | None:
             raise known
         return None if known == _ALONE else known
     told = _of_libraries()
+    if not told and not is_any_set(_ALL_NAMES):  # as in most programs
+        return None
     try:
         told += _of_environment(_VARIABLES)
     except ConfigError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reader._core.interpreter.own_attribute import own_attribute
+from reader._core.interpreter.own_attribute import own_attributes
 
 __all__ = [
     "Mark",
@@ -25,6 +25,7 @@ __all__ = [
 _DEPTH = 8  # of objects inside objects
 _ONE = ("dataset", "sampler", "batch_sampler")  # attributes that hold an object of the kind
 _MANY = ("datasets", "samplers")  # and those that hold several
+_HOLDERS = (*_ONE, *_MANY)
 _DATASETS = ("dataset", "datasets")
 Path = tuple[Any, ...]
 Mark = tuple[Path, int]  # where the dataset is, and its epoch
@@ -121,12 +122,9 @@ def _add_inner(found: list[tuple[Path, Any]], value: Any, path: Path, depth: int
     found.append((path, value))
     if depth == 0:
         return
-    for name in _ONE:
-        inner = own_attribute(value, name)
-        if inner is not None:
+    for name, inner in own_attributes(value, _HOLDERS):
+        if name not in _MANY:
             _add_inner(found, inner, (*path, name), depth - 1)
-    for name in _MANY:
-        inner = own_attribute(value, name)
-        if isinstance(inner, (list, tuple)):
+        elif isinstance(inner, (list, tuple)):
             for place, each in enumerate(inner):
                 _add_inner(found, each, (*path, name, place), depth - 1)

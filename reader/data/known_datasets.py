@@ -50,6 +50,8 @@ JOINED = (
     KnownClass("paddle.fluid.dataloader.dataset", "ComposeDataset", "datasets"),
 )
 
+_LIBRARIES = frozenset(each.module.partition(".")[0] for each in (*ARRAYS, *CHOSEN, *JOINED))
+
 
 def known_class(dataset: Any, known: Sequence[KnownClass]) -> KnownClass | None:
     """Return the class among `known` whose methods fetch the dataset's samples; None: none does.
@@ -58,6 +60,9 @@ def known_class(dataset: Any, known: Sequence[KnownClass]) -> KnownClass | None:
     method a program has replaced.
     """
     kind = type(dataset)
+    home = getattr(getattr(kind, "__getitem__", None), "__module__", None)
+    if type(home) is str and home.partition(".")[0] not in _LIBRARIES:
+        return None
     for entry in known:
         cls = getattr(sys.modules.get(entry.module), entry.name, None)
         if cls is not None and all(

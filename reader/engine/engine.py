@@ -28,9 +28,11 @@ from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
+from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.epoch import Epoch
+from reader.engine.epoch_by_need import EpochByNeed
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.landing_places import LandingPlaces
@@ -128,6 +130,8 @@ class Engine(Finalized):
         self._places = LandingPlaces(config, policy.batch)
         self.failed = FailedSamples(config) if failed is None else failed
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
+        is_inline = self._cache.kind is InlineBackend
+        self._is_plain = is_inline and config.is_plain and not self._state.sends_snapshots
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -206,8 +210,12 @@ class Engine(Finalized):
         """
         table = self._table(start)
         progress = self._progress(epoch, start, table)
+        has_shards = isinstance(self.batch_sampler, Shards)
+        is_new = not start.is_resumed and start.base_seed == self._base_seed
+        if self._is_plain and is_new and not has_shards:
+            return self._open_plain(epoch, start, table, progress)
         options = self._options(epoch, start, progress)
-        stage = self._places.stage(isinstance(self.batch_sampler, Shards))
+        stage = self._places.stage(has_shards)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend, is_stream = loan.backend, table.is_stream
@@ -240,6 +248,33 @@ class Engine(Finalized):
         backend.open_epoch(dispatcher.send_starts, progress)
         if options.is_eager:
             dispatcher.fill()
+        return batches
+
+    def _open_plain(
+        self, epoch: int, start: Start, table: TaskTable, progress: Progress
+    ) -> EpochIterator:
+        """Open an epoch of which this thread makes the batches, with what usual steps need."""
+        convert = self._places.convert()
+        set_seeded(epoch, self.sampler, self.batch_sampler)
+        loan = Loan(self._cache)
+        backend = loan.backend
+        backend.feeder.begin_run(epoch, 0, self.config.in_order)
+        backend.feeder.times = self.times
+        source = self._source(table, progress, start, backend)
+        reword = functools.partial(_reworded, self._errors)
+        dispatcher = Dispatcher(table, backend.feeder, source, self._turns, reword)
+
+        def make() -> Epoch:
+            options = self._options(epoch, start, progress)
+            supervisor = Supervisor(loan, dispatcher, source, progress, options, self._stats)
+            stage = self._places.stage(has_shards=False)
+            return Epoch(loan, dispatcher, source, supervisor, stage, progress, options)
+
+        length = functools.partial(count_of, batches_of(self.sampler, self.batch_sampler))
+        by_need = EpochByNeed(loan, table, progress, length, make)
+        slow_s = self.config.warn_after
+        batches = EpochIterator(by_need, dispatcher, convert, self._stats, True, False, slow_s)
+        backend.open_epoch(dispatcher.send_starts, progress)
         return batches
 
     def _options(self, epoch: int, start: Start, progress: Progress) -> EpochOptions:

@@ -37,6 +37,10 @@ __all__ = [
 
 TORCH_DISTRIBUTED = "torch.utils.data.distributed"
 _OF_TORCHDATA = ("torchdata.stateful_dataloader.sampler", "reader.compat.torch.sampler")
+_OF_RANKS = (
+    (TORCH_DISTRIBUTED, "DistributedSampler.__iter__"),
+    *((home, "StatefulDistributedSampler.__iter__") for home in _OF_TORCHDATA),
+)
 LOAD = "Load a state that was saved with the same dataset, sampler and options."
 
 
@@ -89,12 +93,9 @@ def is_sharding_sampler(sampler: Any) -> bool:
 
 def is_torch_sampler(sampler: Any) -> bool:
     """Whether torch's own `__iter__`, or that of torchdata, gives the order of its ranks."""
-    method = type(sampler).__iter__ if hasattr(type(sampler), "__iter__") else None
+    method = getattr(type(sampler), "__iter__", None)
     name = (getattr(method, "__module__", ""), getattr(method, "__qualname__", ""))
-    return name in (
-        (TORCH_DISTRIBUTED, "DistributedSampler.__iter__"),
-        *((home, "StatefulDistributedSampler.__iter__") for home in _OF_TORCHDATA),
-    )
+    return name in _OF_RANKS
 
 
 def has_state(value: Any) -> bool:

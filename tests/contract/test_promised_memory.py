@@ -193,3 +193,17 @@ def test_08_a_worker_alone_fetches_however_short_memory_is(pair: Pair) -> None:
     assert pair.promised >= 16 * MIB
     with pytest.raises(ArenaFull):
         pair.first.write(np.ones(80 * MIB, np.uint8))
+
+
+def test_08_an_owner_takes_its_first_mebibyte_without_asking(pair: Pair) -> None:
+    sent = 1 << 16
+    for _ in range(3):
+        pair.ask(1)
+        pair.write(sent)
+        pair.take()
+    assert pair.asked == 0
+    for _ in range(3):
+        pair.ask(1)
+        pair.write(sent + (1 << 20))
+        pair.take()
+    assert pair.asked

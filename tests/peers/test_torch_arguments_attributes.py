@@ -292,25 +292,17 @@ def test_loader_reports_its_workers_and_counts(persistent: bool) -> None:
     loader.close()
 
 
-class Asked:
-    """Passes on to a loader what is asked of it, and notes that."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-        self.asked: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        self.asked.add(name)
-        return getattr(self.loader, name)
-
-
-def test_what_an_engine_is_made_of_is_compared_before_it_is_used_again() -> None:
-    asked = Asked(ours.DataLoader(ROWS))
-    engine.EngineMaker().make(asked, ROWS)
-    # the order is handed over anew, and the others are compared by what they give
-    apart = {"dataset", "is_stream", "order", "_auto_collation", "collate_fn"}
-    apart |= {"_observed_times", "_own_draws"}  # what each engine goes on with
-    assert asked.asked - apart <= {*engine._READ, *engine._READ_BESIDE}
+def test_options_are_made_of_attributes_that_are_compared_before_they_are_used_again() -> None:
+    made = ours.DataLoader(ROWS)
+    maker = engine.EngineMaker()
+    before = maker.options(made)
+    assert maker.options(made) is before
+    for name, value in (("warn_after", 3.0), ("on_error", "skip"), ("timeout", 5), ("seed", 1)):
+        setattr(made, name, value)
+        after = maker.options(made)
+        assert after is not before
+        assert getattr(after, name) == value
+        before = after
 
 
 @pytest.mark.parametrize(

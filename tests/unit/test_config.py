@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,11 +46,19 @@ def test_defaults_are_those_of_the_loader() -> None:
     assert (config.timeout, config.timeout_s, config.feed_names) == (0.0, None, None)
 
 
-def test_is_frozen_and_slotted() -> None:
+def test_is_frozen() -> None:
     config = build()
     with pytest.raises(AttributeError):
         config.batch_size = 2  # type: ignore[misc]
-    assert not hasattr(config, "__dict__")
+    with pytest.raises(AttributeError):
+        config.other = 2  # type: ignore[attr-defined]
+
+
+def test_a_config_has_all_fields_and_can_be_replaced_and_copied() -> None:
+    config = build(batch_size=3)
+    assert set(vars(config)) == {field.name for field in dataclasses.fields(config)}
+    assert dataclasses.replace(config, drop_last=True).batch_size == 3
+    assert vars(pickle.loads(pickle.dumps(config))) == vars(config)
 
 
 def test_repr_holds_no_samples() -> None:

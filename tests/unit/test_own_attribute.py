@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reader import DataLoader
-from reader._core.interpreter.own_attribute import MISSING, own_attribute
+from reader._core.interpreter.own_attribute import MISSING, own_attribute, own_attributes
 
 
 class Of:
@@ -95,3 +95,16 @@ def test_loading_leaves_no_dict_with_the_dataset(workers: int) -> None:
         loader.state_dict()
     if makes_dict and has_dict(read):
         assert not has_dict(dataset)
+
+
+def test_several_are_read_at_once_and_those_that_are_not_there_are_left_out() -> None:
+    class Holder:
+        datasets = ()
+
+        def __init__(self) -> None:
+            self.dataset = [1]
+            self.sampler = None
+
+    names = ("dataset", "sampler", "datasets")
+    assert own_attributes(Holder(), names) == [("dataset", [1])]
+    assert own_attributes([1], names) == []

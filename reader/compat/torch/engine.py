@@ -41,10 +41,6 @@ _READ = (
     *("num_workers", "prefetch_factor", "timeout", "persistent_workers", "multiprocessing_context"),
     *("worker_type", "in_order", "device", "seeds_batches", *_OWN),
 )
-_READ_BESIDE = (
-    *("sampler", "batch_sampler", "batch_size", "drop_last", "devices", "snapshot_every_n_steps"),
-    *("keeps_rng", "failed_samples"),
-)
 
 
 class EngineMaker:
@@ -57,7 +53,6 @@ class EngineMaker:
     def __init__(self) -> None:
         self.auto: AutoWorkers | None = None
         self._options: Any = None  # the checked options, and the attributes that they are made of
-        self._made_of: Any = None  # what the last engine was made of; None: it is made anew
 
     def options(self, loader: Any) -> LoaderConfig:
         """Return the options of a loader that depend on no dataset, from its current attributes.
@@ -76,8 +71,7 @@ class EngineMaker:
         own = {name: getattr(loader, name) for name in _OWN}
         if loader.seeds_batches:
             own["seed"] = 0  # the base seed, which is not drawn yet
-        config = LoaderConfig.build(
-            (),
+        options = dict(
             num_workers=_as_count(loader.num_workers),
             prefetch_factor=_factor(loader.prefetch_factor, own["seed"]),
             timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
@@ -88,6 +82,8 @@ class EngineMaker:
             in_order=bool(loader.in_order),  # PyTorch takes any value
             **own,
         )
+        is_plain = own["quarantine"] is None and _PLAIN.issuperset(map(type, options.values()))
+        config = _built(**options) if is_plain else LoaderConfig.build((), **options)
         self._options = (config, read)
         return config
 
@@ -116,21 +112,19 @@ class EngineMaker:
             collate_fn = None  # the engine does it, by TorchRules
         elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
             collate_fn = with_extended(collate_fn)
-        given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
-        given += [getattr(loader, name) for name in _READ + _READ_BESIDE]
-        if worker is None and self._made_of is not None:
-            config, policy, before = self._made_of
-            if all(map(operator.is_, before, given)):  # nothing but the order has changed
-                orders = (None, order) if is_batched else (order, None)
-                return self._engine(loader, config, policy, *orders)
         size = loader.batch_size if is_iterable else 1
-        worker_policy = dataclasses.replace(
-            _POLICY.worker,
-            make_prepare=None if worker is None else lambda: worker,
-            keeps_rng=loader.keeps_rng and is_iterable and loader.num_workers > 0,
-            sends_initial_state=loader.keeps_rng,
-            heeds_seeding=loader.seed is None and seed is not None and worker is not None,
+        policy = _policy(
+            loader.keeps_rng and is_iterable and loader.num_workers > 0,
+            loader.keeps_rng,
+            loader.seed is None and seed is not None and worker is not None,
         )
+        if worker is not None:
+            worker_policy = dataclasses.replace(policy.worker, make_prepare=lambda: worker)
+            policy = dataclasses.replace(policy, worker=worker_policy)
+        if loader.device is not None:
+            make_adapter = functools.partial(_adapter, loader.devices)
+            batch_policy = dataclasses.replace(policy.batch, make_adapter=make_adapter)
+            policy = dataclasses.replace(policy, batch=batch_policy)
         seed = loader.seed if seed is None else seed
         config = self.options(loader).of_dataset(
             dataset,
@@ -145,16 +139,11 @@ class EngineMaker:
             seed=seed,
             snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
         )
-        make_adapter = functools.partial(_adapter, loader.devices)
-        batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
-        policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
-        self._made_of = (config, policy, given) if worker is None else None
-        return self._engine(loader, config, policy, config.sampler, config.batch_sampler)
-
-    def _engine(self, loader: Any, *given: Any) -> Engine:
-        """Return an engine, which goes on with what the one before has counted."""
         made = Engine(
-            *given,
+            config,
+            policy,
+            config.sampler,
+            config.batch_sampler,
             failed=loader.failed_samples,
             times=loader._observed_times(),
             draws=loader._own_draws,
@@ -163,6 +152,33 @@ class EngineMaker:
             made.auto.go_on(self.auto)
             self.auto = made.auto
         return made
+
+
+# values that say all there is to know of an option
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _built(**options: Any) -> LoaderConfig:
+    """Return what such options are checked to be: programs make many loaders with the same."""
+    return LoaderConfig.build((), **options)
+
+
+@functools.lru_cache(maxsize=64)
+def _policy(keeps_rng: bool, sends_initial_state: bool, heeds_seeding: bool) -> Policy:
+    """Return the promises of this face to a loader on the CPU, for the workers that it has."""
+    worker = dataclasses.replace(
+        _POLICY.worker,
+        keeps_rng=keeps_rng,
+        sends_initial_state=sends_initial_state,
+        heeds_seeding=heeds_seeding,
+    )
+    batch = dataclasses.replace(_POLICY.batch, make_adapter=_cpu_adapter)
+    return dataclasses.replace(_POLICY, worker=worker, batch=batch)
+
+
+def _cpu_adapter(place: Place) -> Any:
+    return torch_adapter(place, keeps_arrays=True)
 
 
 def _factor(given: int | None, seed: int | None) -> int:

@@ -23,7 +23,7 @@ from reader.compat.torch.engine import EngineMaker
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inner import CollateFn, PeerIterator, takes_in_order
 from reader.compat.torch.iterator import EngineIterator
-from reader.compat.torch.order import faster
+from reader.compat.torch.order import draws_late, faster
 from reader.compat.torch.replaced import warn_if_replaced
 from reader.config import AutoCount, as_auto, check_auto, elsewhere_of, of_backend, of_pool
 from reader.data.epochs import set_epochs
@@ -106,6 +106,23 @@ class OwnOptions(TypedDict, total=False):
     backend: Ray | None
 
 
+class _Count:
+    """An attribute of a loader that is checked when it is set: `_COUNTS` says what it counts."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, loader: Any, owner: type | None = None) -> Any:
+        try:
+            return self if loader is None else vars(loader)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+
+    def __set__(self, loader: Any, value: Any) -> None:
+        own = vars(loader)
+        own[self._name] = _as_option(self._name, value, own.get("backend"))
+
+
 class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     """Feed a torch program from a dataset: `torch.utils.data.DataLoader` with another engine.
 
@@ -151,11 +168,17 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
+    num_workers = _Count()
+    prefetch_factor = _Count()
     # StatefulDataLoader overrides these
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
     _own_draws: Any = None  # what draws the seeds of epochs, in place of PyTorch's generator
     snapshot_every_n_steps: int | None = 0
+    seed: int | None
+    device: Any
+    devices: dict[Any, Any]  # with their streams, by place; made by the first epoch
+    _one_shots: list[OneShot]  # samplers that are good for one epoch
     # with persistent workers: the newest iterator while it lives, else one without batches
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
@@ -233,35 +256,34 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             if self.is_stream and shuffle:
                 add_note(error, MIX_HINT)
             raise
-        self.in_order = in_order  # the engine obeys it beside any PyTorch
-        self.seed = seed
-        self.reseed = reseed
-        self.worker_type = worker_type
-        self.worker_retries = worker_retries
-        self.prefetch_next_epoch = prefetch_next_epoch
-        self.max_bytes = max_bytes
-        self.pin_limit = pin_limit
-        self.device = device
-        self.devices: dict[Any, Any] = {}  # with their streams, by place; made by the first epoch
-        self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
-        self._epoch = 0
+        # the engine obeys `in_order` beside any PyTorch; PyTorch's `__setattr__` looks at each name
+        vars(self).update(
+            in_order=in_order,
+            seed=seed,
+            reseed=reseed,
+            worker_type=worker_type,
+            worker_retries=worker_retries,
+            prefetch_next_epoch=prefetch_next_epoch,
+            max_bytes=max_bytes,
+            pin_limit=pin_limit,
+            device=device,
+            on_error=on_error,
+            error_budget=error_budget,
+            quarantine=quarantine,
+            warn_after=warn_after,
+            hang_after=hang_after,
+            pool=pool,
+            backend=backend,
+            devices={},
+            _one_shots=[],
+            _epoch=0,
+        )
         self._check()
-        self.on_error = on_error
-        self.error_budget = error_budget
-        self.quarantine = quarantine
-        self.warn_after = warn_after
-        self.hang_after = hang_after
-        self.pool = pool
-        self.backend = backend
         self._engine_maker = EngineMaker()
         config = self._engine_maker.options(self)  # checks the arguments that PyTorch does not have
         self.failed_samples = FailedSamples(config)
-        check_places("torch", parse_places(device), f"device={device!r} was given: {_REMEDY}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _COUNTS:
-            value = _as_option(name, value, getattr(self, "backend", None))
-        super().__setattr__(name, value)
+        if device is not None:
+            check_places("torch", config.places, f"device={device!r} was given: {_REMEDY}")
 
     def prepared(self, state: Any) -> Any:  # noqa: ARG002
         """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
@@ -270,7 +292,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     @property
     def opens_order_first(self) -> bool:
         """Whether an epoch's base seed is drawn after the draws of its sampler at `iter`."""
-        return not (self.num_workers or self.is_stream)
+        has_order = not (self.num_workers or self.is_stream)
+        return has_order and not draws_late(self._index_sampler)
 
     def __len__(self) -> int:
         """Return how often a loop over an epoch runs: a list for several devices is one step."""

@@ -23,7 +23,7 @@ from reader.errors import StateError, got
 from reader.orders.one_shot import OneShot
 from reader.random.random_state import generator_state, set_generator
 
-__all__ = ["CountedOrder", "PermutedOrder", "faster"]
+__all__ = ["CountedOrder", "PermutedOrder", "draws_late", "faster"]
 
 
 def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | None = None) -> Any:
@@ -54,6 +54,13 @@ def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | Non
         one_shots[:] = [OneShot("sampler", sampler)]
         return one_shots[0]
     return sampler
+
+
+def draws_late(sampler: Any) -> bool:
+    """Whether a sampler or batch sampler of PyTorch draws nothing before its first index."""
+    if type(sampler) is TorchBatchSampler:
+        sampler = sampler.sampler
+    return type(sampler) in (TorchSequentialSampler, TorchRandomSampler)
 
 
 class CountedOrder(SequenceSampler):

@@ -54,7 +54,9 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
         seed=config.seed,
         base_seed=base_seed,
         stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,
-        policy=dataclasses.replace(policy.worker, make_prepare=None),
+        policy=policy.worker
+        if policy.worker.make_prepare is None
+        else dataclasses.replace(policy.worker, make_prepare=None),
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
         snapshot_every=config.snapshot_every_n_steps or 0,

@@ -32,6 +32,18 @@ def own_attribute(value, str name not None, default=None):
     return own.get(name, default) if type(own) is dict else default
 
 
+def own_attributes(value, tuple names not None):
+    """Return (name, attribute) for each of these names of which `own_attribute` gives something."""
+    cdef list found = []
+    if Py_TYPE(value).tp_dictoffset == 0:
+        return found
+    for name in names:
+        owned = own_attribute(value, name)
+        if owned is not None:
+            found.append((name, owned))
+    return found
+
+
 cdef object attribute_of(object value, str name, object default):
     """Return what object.__getattribute__ gives, or the default."""
     cdef PyObject* owned = _PyObject_GenericGetAttrWithDict(value, name, NULL, 1)

@@ -16,6 +16,7 @@ cdef class Heap:
     cdef uint64_t granted         # may be owned before the next call of the hook
     cdef uint64_t pending         # owned by slots that are WRITING, and not written yet
     cdef uint64_t reserved        # for the samples of the current task, outside the arena
+    cdef uint64_t unasked         # of its first bytes, taken without a call of the hook: what is left
     cdef bint is_tight            # whether the hook returned little for what the workers need
     cdef int64_t left             # bytes left when a promise was last refused
     cdef uint64_t expected        # bytes of samples outside the arena that the last batch took

@@ -20,6 +20,7 @@ from reader.errors import ArenaFull, InternalError
 cdef enum:
     HUGE = 4 << 20   # from so many bytes on a slot is advised to have huge pages
     SLACK = 1 << 16  # bytes of a slot that may stay unwritten and count as written
+    UNASKED = 1 << 20  # bytes that an owner takes before it asks the hook, which leaves a headroom of 16
 
 
 cdef int size_class(uint64_t pages) noexcept nogil:
@@ -66,6 +67,7 @@ cdef class Heap:
         self.keep_slots = keep_slots
         self.available_bytes = available_bytes
         self.is_tight = True  # until the hook is asked: others may have filled the memory
+        self.unasked = UNASKED
         self.hot.resize(8 + 4 * 40)
         self.cold.resize(8 + 4 * 40)
         self.publish()  # the promises of a dead owner end
@@ -307,6 +309,9 @@ cdef class Heap:
         """
         cdef uint64_t before = self.granted, share
         cdef int64_t left
+        if need <= self.unasked:
+            self.unasked -= need
+            return True
         if need <= before:
             self.granted -= need
             return True

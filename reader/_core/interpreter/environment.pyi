@@ -1,0 +1,3 @@
+# Types of reader._core.interpreter.environment. Holds no code.
+
+def is_any_set(names: tuple[bytes, ...]) -> bool: ...
