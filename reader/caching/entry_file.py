@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
-from reader._core.shared.entry_table import PLACES, SUMS, TURNS, WORDS, EntryTable, checksum
+from reader._core.shared.entry_table import GENERATIONS, PLACES, SUMS, WORDS, EntryTable, checksum
 from reader._core.shared.mapping import Mapping
 from reader.caching.free_space import LINE, FreeSpace
 from reader.caching.sample_form import UnknownForm, spans
@@ -108,7 +108,7 @@ class EntryFile(Finalized):
 
     def recover(self) -> None:
         """Forget what ended processes were writing. Nobody else has the file open."""
-        self.table.forget_claims()
+        self.table.drop_claims()
         words = np.frombuffer(memoryview(self._table_map), np.uint64)
         begin = HEAD // _WORD + SUMS
         self._space.recover(words[begin : begin + WORDS * self.count])
@@ -146,11 +146,11 @@ class EntryFile(Finalized):
             head = self._bytes_at(at, LINE)
         except (OSError, OverflowError):
             head = None
-        if not self.table.forget(number, word):
+        if not self.table.drop(number, word):
             return False
         # where the two do not agree on what it took, others may have that
         if head is not None and _lines_in(head, number) == lines:
-            self._space.give_back(at, lines * LINE)
+            self._space.release(at, lines * LINE)
         return True
 
     def holds(self, number: int) -> bool:
@@ -193,12 +193,12 @@ class EntryFile(Finalized):
                 if at >= 0:
                     self._write_entry(at, number, tag, form, parts)
                     self.table.set_lines(number, total // LINE)
-                    turn = self.table.add(TURN) & TURNS
+                    turn = self.table.add(TURN) & GENERATIONS
                     word = turn << _TURN_BITS | at // LINE + 1
             finally:
                 is_kept = self.table.publish(number, pid, word) and word
                 if at >= 0 and not is_kept:
-                    self._space.give_back(at, total)
+                    self._space.release(at, total)
             return at >= 0
 
     def _write_entry(

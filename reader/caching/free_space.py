@@ -99,11 +99,11 @@ class FreeSpace:
                 at = self._appended(nbytes)
         return at
 
-    def give_back(self, at: int, nbytes: int) -> None:
+    def release(self, at: int, nbytes: int) -> None:
         """Have bytes that were taken, or a part of them, be free again."""
         if nbytes:
             self._table.add(GIVEN)
-            if not self._table.give_back(at, nbytes):
+            if not self._table.release(at, nbytes):
                 self._push(_Piece(at // LINE + 1, nbytes // LINE))
 
     def recover(self, entries: npt.NDArray[np.uint64]) -> None:
@@ -197,7 +197,7 @@ class FreeSpace:
             piece = self._pop(kind, lines)
             if piece is not None:
                 at = (piece.place - 1) * LINE
-                self.give_back(at + nbytes, piece.lines * LINE - nbytes)
+                self.release(at + nbytes, piece.lines * LINE - nbytes)
                 return at
         return -1
 
@@ -223,7 +223,7 @@ class FreeSpace:
             else:
                 joined.append(piece)
         for piece in reversed(joined):
-            self.give_back((piece.place - 1) * LINE, piece.lines * LINE)
+            self.release((piece.place - 1) * LINE, piece.lines * LINE)
         # not again before a share of them came: else each of many samples has the cost of all
         table.swap(DUE, given + 1, table.sum(GIVEN) + max(1, len(joined) // 4))
         return True

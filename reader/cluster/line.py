@@ -402,6 +402,6 @@ class Line:
                 if is_known:
                     self._relay.note(tasks[0].seq, tasks[0].run, -1, 0.0)
         if not is_known:
-            self._relay.leave()  # it may have died at any of many tasks, or at another program's
+            self._relay.note_idle()  # it may have died at any of many tasks
         self._suspects.update((task.run, task.seq) for call in calls for task in call.tasks)
         return Ended(self.place.pid, cause, self._is_shared and not is_known)

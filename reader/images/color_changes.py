@@ -23,8 +23,8 @@ __all__ = [
     "posterize",
     "saturate",
     "sharpen",
+    "shift_hue",
     "solarize",
-    "turn_hue",
 ]
 
 _NUMBERS = np.arange(256, dtype=np.float32)
@@ -49,10 +49,10 @@ def saturate(image: Pixels, factor: float) -> Pixels:
     return image
 
 
-def turn_hue(image: Pixels, factor: float) -> Pixels:
+def shift_hue(image: Pixels, factor: float) -> Pixels:
     """Turn the hue by a part of the circle of colors, from -0.5 to 0.5."""
     if image.shape[2] == _RGB:
-        colors.turn_hue(image, int(factor * 255) % 256)
+        colors.shift_hue(image, int(factor * 255) % 256)
     return image
 
 

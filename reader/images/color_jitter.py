@@ -21,7 +21,7 @@ _STEPS = (
     color_changes.brighten,
     color_changes.contrast,
     color_changes.saturate,
-    color_changes.turn_hue,
+    color_changes.shift_hue,
 )
 
 
