@@ -112,7 +112,7 @@ class Pool(Finalized, abc.ABC):
 
     def _open(self, start: Callable[[], None]) -> None:
         """Start the workers by `start`, then the reader thread."""
-        pool_registry.await_room()
+        pool_registry.limit_closing()
         pool_registry.add(self)
         try:
             # after `add`: a program that is ending either sees this pool, or this call raises

@@ -20,7 +20,7 @@ from reader.engine.backends.grace import BETWEEN_S, INTERRUPTS, Grace, await_end
 from reader.errors import InternalError, refusal
 from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle, is_readable, send_signal
-from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
+from reader.processes.process import Job, ProcessStarter, drop_process, release_process
 from reader.processes.template import pidfd_of
 from reader.worker import interruption
 from reader.worker.loop import WorkerConfig
@@ -250,7 +250,7 @@ class WorkerProcesses:
             return
         left = [worker for worker, fd in self._pidfds.items() if not is_readable(fd)]
         for worker_id in left:
-            leave_process(self._processes.pop(worker_id))
+            drop_process(self._processes.pop(worker_id))
         if left:
             _log.warning(
                 "worker processes %s still run: they are busy, and the system refuses to send them"
@@ -341,7 +341,7 @@ def _reap(process: BaseProcess) -> int | None:
         # the user's own os.wait took the code: tell multiprocessing that it has ended
         popen.returncode = 255
     process.join()
-    forget_process(process)
+    release_process(process)
     return exitcode
 
 
