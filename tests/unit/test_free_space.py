@@ -61,9 +61,9 @@ def test_bytes_are_never_of_two_and_all_come_back(file: EntryFile) -> None:
 def test_bytes_that_were_not_the_last_are_taken_again(file: EntryFile) -> None:
     space = space_of(file)
     first, second = space.take(10 * LINE), space.take(LIMIT - 10 * LINE)
-    assert not space.has_room(LINE)
+    assert not space.has_space(LINE)
     space.release(first, 10 * LINE)
-    assert space.has_room(10 * LINE)
+    assert space.has_space(10 * LINE)
     assert space.take(11 * LINE) == -1
     assert space.take(4 * LINE) == first
     assert space.take(6 * LINE) == first + 4 * LINE
