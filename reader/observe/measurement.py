@@ -29,7 +29,7 @@ _OFTEN = 0.05  # a share of the loop in which a quota of cores was used up
 
 
 class Measurement:
-    """Counts of a loader and of the system since this object was made; `end` sums them up.
+    """Counts of a loader and of the system since this object was made; `stop` sums them up.
 
     Attributes:
         loader: the measured loader.
@@ -52,7 +52,7 @@ class Measurement:
         self._own = own_clock()
         self.begun_ns = self.ended_ns = time.monotonic_ns()
 
-    def end(
+    def stop(
         self, opened_ns: Sequence[int] = (), is_other: bool = False
     ) -> tuple[Measured, Replay | None]:
         """End it, once; return the measurements and the replay.

@@ -90,13 +90,13 @@ class Profile:
         traceback: TracebackType | None,
     ) -> None:
         if self._measurement is not None and not self._is_over:
-            self._end(self._measurement)
+            self._stop(self._measurement)
 
-    def _end(
+    def _stop(
         self, measurement: Measurement, opened_ns: Sequence[int] = (), is_other: bool = False
     ) -> None:
         self._is_over = True
-        self.measured, replay = measurement.end(opened_ns, is_other)
+        self.measured, replay = measurement.stop(opened_ns, is_other)
         self.records, self.memory = measurement.records, measurement.memory
         self.verdict = judge(self.measured, replay)
 
@@ -104,10 +104,10 @@ class Profile:
     def of(
         cls, measurement: Measurement, opened_ns: Sequence[int], is_other: bool = False
     ) -> Profile:
-        """End a measurement and return its profile: see `Measurement.end`."""
+        """End a measurement and return its profile: see `Measurement.stop`."""
         made = cls(measurement.loader)
         made._measurement = measurement
-        made._end(measurement, opened_ns, is_other)
+        made._stop(measurement, opened_ns, is_other)
         return made
 
     if not TYPE_CHECKING:

@@ -121,7 +121,7 @@ class LoaderOfProgram(Observed):
         """Note the iterator over an epoch: it may outlive the loader."""
         self._batches_ref = weakref.ref(batches)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End the measurement at the last batch: later work of the program is no step."""
         if self.profile is not None:
             return
@@ -145,7 +145,7 @@ def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
             loader = found.get(id(engine.times))
             if loader is None:
                 if sum(each.profile is None for each in listed) >= _MOST:
-                    _end_dropped(listed)
+                    _stop_dropped(listed)
                 loader = found[id(engine.times)] = LoaderOfProgram(engine)
                 listed.append(loader)
             loader.opened(engine)
@@ -160,14 +160,14 @@ def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
     finally:
         Engine.__iter__ = begin  # type: ignore[method-assign]
         for loader in listed:
-            loader.end()
+            loader.stop()
 
 
-def _end_dropped(loaders: Sequence[LoaderOfProgram]) -> None:
+def _stop_dropped(loaders: Sequence[LoaderOfProgram]) -> None:
     """End the measurements of dropped loaders: each has a thread."""
     for loader in loaders:
         if loader.is_dropped:
-            loader.end()
+            loader.stop()
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:

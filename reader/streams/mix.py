@@ -189,10 +189,10 @@ class MixIterator(WrapperIterator):
                 self._position = after
                 self._drawn = (after, [])
                 return sample
-            self._end(source, drawn)
+            self._note_end(source, drawn)
         raise StopIteration
 
-    def _end(self, source: int, drawn: list[Any]) -> None:
+    def _note_end(self, source: int, drawn: list[Any]) -> None:
         """Handle a source that has no sample when one is due."""
         self._ended[source] = True
         if self._stop == "first" or all(self._ended):

@@ -236,7 +236,7 @@ class StreamFetcher:
         drawn.snapshot = SnapshotTaker(self.snapshot, channel, is_due) if is_asked else None
         channel.set_attachment(drawn.snapshot)
         if self._samples is None and not drawn.samples and not drawn.made:
-            self._end(channel, drawn)
+            self._send_end(channel, drawn)
             return
         self._is_drawing = True
         try:
@@ -296,7 +296,7 @@ class StreamFetcher:
         self._sent_shares = found
         return is_news, found
 
-    def _end(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
+    def _send_end(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Report that this copy is exhausted; the first time with its last state."""
         drawn.is_end = True
         self._samples = None
@@ -321,7 +321,7 @@ class StreamFetcher:
             if is_empty and self._iterate_again():
                 self._stack(channel, drawn)
             elif not is_sent:
-                self._end(channel, drawn)
+                self._send_end(channel, drawn)
         except ArenaFull:
             if not drawn.is_end:
                 drawn.samples = channel.take_drawn()
@@ -355,7 +355,7 @@ class StreamFetcher:
             return
         short = len(samples) < most
         if not samples or (short and self.stream.drop_last):
-            self._end(channel, drawn)
+            self._send_end(channel, drawn)
             return
         if short:
             self._is_short = True
@@ -388,7 +388,7 @@ class StreamFetcher:
         elif drawn.is_end or (
             self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1)
         ):
-            self._end(channel, drawn)
+            self._send_end(channel, drawn)
         else:
             rows = list(range(len(drawn.samples)))
             channel.stack(drawn.samples, rows, None)

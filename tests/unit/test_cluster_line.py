@@ -94,7 +94,7 @@ class Lines:
     def close(self) -> None:
         for line, (_, bell, pipe) in zip(self.lines, self.fds):
             if not line.is_ended:
-                line.end(None)
+                line.close(None)
             elif line.worker in self.failed:  # it stays open
                 os.close(bell)
                 os.close(pipe)
