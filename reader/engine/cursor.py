@@ -51,9 +51,6 @@ class Cursor(abc.ABC):
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
         self.failures: EpochFailures | None = None  # where samples may fail
         self.on_count: Callable[[], None] | None = None  # called when something was counted
-        # what is left of a batch whose rows fill others up, by the batch from which on that is so
-        self.spares: dict[int, dict[str, Any] | None] = {}
-        self.spare: dict[str, Any] | None = None  # behind the last batch that was counted
 
     def count_handed(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
@@ -63,8 +60,6 @@ class Cursor(abc.ABC):
                 if self.failures is not None:
                     for task in self.handed[:count]:
                         self.failures.note(task)
-                        if task.seq in self.spares:
-                            self.spare = self.spares.pop(task.seq)
                 self._count(self.handed[:count])
                 del self.handed[:count]
         if count and self.on_count is not None:

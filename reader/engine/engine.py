@@ -34,7 +34,6 @@ from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
-from reader.engine.refill import Spare, ask_again, refill_of
 from reader.engine.schedule import Schedule
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
@@ -197,13 +196,7 @@ class Engine(Finalized):
         schedule = self._schedule(cursor, start, window, backend)
         supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
         cursor.on_count = look
-        refill = None if has_shards or cursor.failures is None else refill_of(self.config)
-        if start.spare is not None:
-            cursor.spare = start.spare
-            ask_again(window, Spare(**start.spare), self._cache.kind.takes_keys)
-        batches = EpochIterator(
-            loan, window, schedule, supervisor, stage, options, self._stats, refill
-        )
+        batches = EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
         if options.start_of is not None:
             for worker in range(backend.started):
                 window.add_start(worker, options.start_of(worker))
@@ -236,8 +229,7 @@ class Engine(Finalized):
     ) -> Window:
         """Return the window of an epoch, whose run begins with that."""
         is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
-        # the batch of a spare takes the place of the one before
-        first = cursor.batches - (start.spare is not None) if is_map else 0
+        first = cursor.batches if is_map else 0
         backend.feeder.begin_run(epoch, first, in_order)
         backend.feeder.times = self.times
         return Window(

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, final
 
-from reader._core.batch.tensor_array import LoDTensorArray
 from reader._core.interpreter.signals import interrupt_after, is_interrupt
 from reader._core.steps.handover import Made, Task, WaitStats
 from reader._core.steps.quick_steps import QuickSteps
 from reader._core.steps.window import Window
-from reader._core.wire.channel import TaskKind
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
@@ -25,13 +22,11 @@ from reader.engine.backends.pool_cache import Loan
 from reader.engine.cursor import Cursor
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.map_tasks import MapTasks
-from reader.engine.refill import Refill, Spare, is_spare_task, rows_of
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import leave_with_program
-from reader.worker.bad_sample import BadKey, BadSample, own_keys
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
 
@@ -53,7 +48,6 @@ class EpochIterator(QuickSteps):
         stage: lands batches.
         options: see EpochOptions.
         stats: counted up while iterating.
-        refill: fills up batches that lack samples; None: they stay short.
     """
 
     def __init__(
@@ -65,7 +59,6 @@ class EpochIterator(QuickSteps):
         stage: Stage,
         options: EpochOptions,
         stats: WaitStats,
-        refill: Refill | None = None,
     ) -> None:
         cursor, backend = stage.cursor, loan.backend
         has_next = options.on_end is not None
@@ -78,8 +71,7 @@ class EpochIterator(QuickSteps):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._refill = refill
-        self._hands_over_at_once = stage.hands_over_at_once and not has_next and refill is None
+        self._hands_over_at_once = stage.hands_over_at_once and not has_next
         self._is_complete = False  # it ended because all batches were delivered
         self._rng_lock = None if options.is_eager else backend.rng_lock
         self._take = schedule.taking(supervisor.wait if backend.works_ahead else supervisor.make)
@@ -88,7 +80,7 @@ class EpochIterator(QuickSteps):
         if backend.works_ahead:
             is_usual = (
                 stage.hands_over_at_once and options.is_eager and isinstance(schedule, MapTasks)
-            ) and refill is None
+            )
         else:
             is_timed = options.timeout_s is not None or self._rng_lock is not None
             is_usual = self._hands_over_at_once and not is_timed
@@ -199,8 +191,7 @@ class EpochIterator(QuickSteps):
             while True:
                 if self._stage.cursor.failures is not None:
                     self._stage.cursor.count_handed()  # too many failures end the epoch at once
-                is_short = self._refill is not None and self._refill.is_short
-                if self.ahead and not is_short and (size := self._stage.group_size(self.ahead)):
+                if self.ahead and (size := self._stage.group_size(self.ahead)):
                     self._land_ahead()
                     self.made = self._stage.take(self.ahead[:size])
                 elif self.window.is_closed:
@@ -262,11 +253,6 @@ class EpochIterator(QuickSteps):
         if self._hands_over_at_once:
             self.land_plain(task, item, step)
             return
-        if self._refill is not None:
-            found = self._refilled(self._refill, task, item, step)
-            if found is None:
-                return
-            item = found
         try:
             if type(item) is UserBatch:
                 batch = item.value
@@ -283,102 +269,6 @@ class EpochIterator(QuickSteps):
         has_next = self._options.on_end is not None
         if has_next and self._schedule.is_over and not self.window.has_error:
             self._end()  # begins the next epoch before the user has done with the last batch
-
-    def _refilled(self, refill: Refill, task: Task, item: Any, step: Any) -> Any:
-        """Return a batch, filled up where it lacks samples; None: it waits for, or gave, rows."""
-        sent = self.window.task_keys(task.seq)
-        if is_spare_task(sent):
-            self._take_again(refill, task, item, step)
-            return None
-        keys = [key.key if type(key) is BadKey else key for key in own_keys(sent)]
-        if refill.is_short:
-            if not refill.fits(item) or not all(type(key) is int for key in keys):
-                self._finish_short(refill)
-                return None  # and this one is taken again
-            bad = () if task.snapshot is None else task.snapshot.bad
-            refill.put_spare(item, Spare(task.seq, keys, 0, [each.row for each in bad]))
-            self.skip(Made(None, task, step=step))  # it is counted with the one that is filled
-            self._hand_short(refill, refill.filled())
-            return None
-        if type(item) is not LoDTensorArray or rows_of(item) in (0, len(keys)):
-            return item
-        refill.begin(item, len(keys) - rows_of(item))
-        whole = refill.filled()
-        if whole is not None:
-            self._note_spare(task.seq, refill)
-            return whole
-        self.keep(Made(None, task, True, False, step))
-        return None
-
-    def _lose_spare(self, item: Any, carried: WorkerError | None) -> None:
-        """Go on without the rows of a saved state's batch: none of its samples can be had again."""
-        task, step = self._schedule.answered_task(item)
-        self._accept_spare(task, step, () if carried is None else carried.bad)
-        self._stage.cursor.spare = None
-        if carried is not None and not carried.is_nothing:
-            error = self._supervisor.error_of(item, [], self._schedule.number_of(None), carried)
-            self.made = Made(error, is_error=True)
-
-    def _take_again(self, refill: Refill, task: Task, item: Any, step: Any) -> None:
-        """Take rows from now on of the batch that a saved state had."""
-        bad = () if task.snapshot is None else task.snapshot.bad
-        spare = self._accept_spare(task, step, bad)
-        if spare is not None and type(item) is LoDTensorArray:
-            refill.put_spare(item, spare._replace(bad=[each.row for each in bad]))
-
-    def _accept_spare(self, task: Task, step: Any, bad: Sequence[BadSample]) -> Spare | None:
-        """Accept the batch of a saved state, and count what failed in it now alone."""
-        made, cursor = Made(None, task, step=step), self._stage.cursor
-        self.keep(made)  # accepts it
-        self.ahead.remove(made)  # and it is not counted: it was before
-        spare = None if cursor.spare is None else Spare(**cursor.spare)
-        if spare is not None and cursor.failures is not None:
-            new = [each for each in bad if each.row not in spare.bad]
-            cursor.failures.note_again(spare.batch, new)
-        return spare
-
-    def _hand_short(self, refill: Refill, whole: LoDTensorArray | None) -> None:
-        """Hand the batch over that waited, if it is filled up now."""
-        if whole is None:
-            return
-        last = self.ahead[-1]
-        last.value = self._stage.converter(len(self.ahead) - 1)(whole)
-        if last.task is not None:
-            self._note_spare(last.task.seq, refill)
-
-    def _finish_short(self, refill: Refill) -> None:
-        """Hand the batch over that waits for rows, with those there are."""
-        self._hand_short(refill, refill.filled(is_end=True))
-
-    def _note_spare(self, seq: int, refill: Refill) -> None:
-        """Note what a state says of the rows that are left, from a batch on."""
-        spare = refill.spare
-        self._stage.cursor.spares[seq] = None if spare is None else spare._asdict()
-
-    def _takes_rest(self, refill: Refill) -> bool:
-        """Whether a whole group is handed over at the end of the epoch, of the last rows."""
-        stage, cursor = self._stage, self._stage.cursor
-        if refill.is_short:
-            self._finish_short(refill)
-            if refill.drop_last and self._is_complete:
-                self.pass_ahead()
-        if not stage.group_size(self.ahead) and self._is_complete:
-            rest = refill.rest()
-            if rest is not None:
-                cursor.count_handed()
-                last = self.ahead[-1].task if self.ahead else None
-                seq, mark = cursor.batches - 1, getattr(cursor, "mark", None)
-                if last is not None:
-                    seq, mark = last.seq, last.mark
-                self._note_spare(seq, refill)
-                # its task was counted long ago, and nobody has to accept it again
-                task = Task(TaskKind.TASK_KEYS, [], mark=mark, seq=seq)
-                batch = stage.converter(len(self.ahead))(rest)
-                self.keep(Made(batch, task, True, False, _NOTHING))
-        size = stage.group_size(self.ahead)
-        if size:
-            self.made = stage.take(self.ahead[:size])
-        return bool(size)
 
     def _refuse(self, item: Any) -> None:
         """Handle a Failure in the place of a batch: return to continue, or have it raised."""
@@ -406,16 +296,10 @@ class EpochIterator(QuickSteps):
         carried = (
             self._loan.backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         )
-        if is_spare_task(keys) and item.kind is FailureKind.ERROR:
-            self._lose_spare(item, carried)
-            return
         if carried is not None and carried.is_nothing:
             carried = self._pass_nothing(item, carried)
             if carried is None:
                 return
-        if self._refill is not None and self._refill.is_short:
-            self._finish_short(self._refill)
-            return  # the error comes behind it: it is taken again
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
         task, step = self._schedule.answered_task(item)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
@@ -463,8 +347,6 @@ class EpochIterator(QuickSteps):
             self.made = Made(error, is_error=True)
             self.window.forget_error()
             return
-        if self._refill is not None and self._takes_rest(self._refill):
-            return
         if self.ahead:
             if self._stage.delivers_short_group:
                 self.made = self._stage.take(self.ahead[:])
@@ -486,9 +368,6 @@ def _stop(found: weakref.ref[EpochIterator], error: BaseException) -> None:
     batches = found()
     if batches is not None:
         batches._stop(error)
-
-
-_NOTHING: Any = int  # called in place of accepting a task; it must be written in C
 
 
 def _note_bad(task: Task, worker: int, carried: WorkerError) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from reader._core.steps.handover import Task
@@ -136,11 +136,6 @@ class EpochFailures:
             self._is_over = True
             if self.stop is not None:
                 self.stop(self._error(task.seq + 1))
-
-    def note_again(self, batch: int, bad: Sequence[BadSample]) -> None:
-        """Count what failed in a batch that a resumed run has made again."""
-        for each in bad:
-            self._add(batch, each)
 
     def _add(self, batch: int, bad: BadSample) -> None:
         sample = FailedSample(

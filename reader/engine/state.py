@@ -20,7 +20,6 @@ from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
 from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
 from reader.engine.plain_state import REMEDY, check_plain
-from reader.engine.refill import is_spare, refill_of
 from reader.errors import StateError, got, shown
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
@@ -48,7 +47,6 @@ class Start:
         beyond: batches after `at` that were delivered as well.
         is_resumed: workers are sent their cursors.
         failed: how many samples of the epoch have failed.
-        spare: a batch whose rows fill others up: see Refill; None: there is none.
     """
 
     base_seed: int
@@ -59,7 +57,6 @@ class Start:
     beyond: tuple[int, ...] = ()
     is_resumed: bool = False
     failed: int = 0
-    spare: dict[str, Any] | None = None
 
 
 class LoaderState:
@@ -126,8 +123,6 @@ class LoaderState:
             draw_first()
             if not cursor.is_known and cursor.resumed is not None:
                 return copy.deepcopy(cursor.resumed)  # dropped before anything was drawn
-        if is_open and cursor is not None and _is_where_it_began(cursor):
-            return copy.deepcopy(cursor.resumed or {})  # the order may have nothing left to draw
         state: dict[str, Any] = {
             "reader": _FORMAT,
             "kind": self._kind,
@@ -168,7 +163,6 @@ class LoaderState:
             state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
         if cursor.failures is not None:
             state["failed"] = cursor.failures.count
-            state["spare"] = cursor.spare
         workers = cursor.workers
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
@@ -229,7 +223,6 @@ class LoaderState:
             tuple(state["beyond"]),
             is_resumed=True,
             failed=state.get("failed", 0),
-            spare=state.get("spare"),
         )
 
     def follow(self, prefetched: Cursor) -> None:
@@ -313,18 +306,12 @@ class LoaderState:
             raise StateError(
                 f"failed in the state must be a count, got {got(state['failed'])}. {REMEDY}"
             )
-        spare = state.get("spare")
-        if not is_spare(spare):
+        if state.get("spare") is not None:
             raise StateError(
-                f"spare in the state must be a batch with its keys, got {got(state['spare'])}."
-                f" {REMEDY}"
-            )
-        if spare is not None and (refill_of(self._config) is None or not state["batches"]):
-            raise StateError(
-                "this state cannot be resumed: it was saved with on_error='skip', and has rows of a"
-                " batch that fill others up, which this loader does not do. Pass on_error='skip',"
-                " and neither batch_sampler=, collate_fn=, in_order=False nor"
-                " prefetch_next_epoch=True"
+                "this state cannot be resumed: it was saved with on_error='skip' by a version that"
+                " filled short batches up from the next one, and spare in it names the rows that"
+                " were left. Load it with that version and save again at the end of the epoch, or"
+                " begin the epoch anew"
             )
         self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))
@@ -398,14 +385,6 @@ def _unlike(name: str, was: Any, own: Any) -> StateError:
         f"this state cannot be resumed: {name} was {was!r} when it was saved, and this loader has"
         f" {own!r}. {REMEDY}"
     )
-
-
-def _is_where_it_began(cursor: Cursor) -> bool:
-    """Whether an epoch is where it was resumed, with rows of a batch that fill others up."""
-    resumed = cursor.resumed
-    if resumed is None or cursor.spare is None:
-        return False
-    return resumed["batches"] == cursor.batches and resumed.get("spare") == cursor.spare
 
 
 def _is_begun(cursor: Cursor) -> bool:

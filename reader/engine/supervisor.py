@@ -31,7 +31,7 @@ from reader.engine.schedule import Schedule
 from reader.engine.watchdog import Watchdog
 from reader.errors import ReaderError
 from reader.log import log as _log
-from reader.worker.bad_sample import AsBatch, BadKey, own_keys
+from reader.worker.bad_sample import BadKey, OneByOne, own_keys
 from reader.worker.loop import WorkerError
 
 __all__ = ["EpochEnded", "Supervisor"]
@@ -284,12 +284,11 @@ class Supervisor:
         if not self._options.tolerates or not isinstance(task.payload, bytes):
             return False
         own = own_keys(keys)
-        first = keys[0] if len(own) < len(keys) else AsBatch(seq)
-        if row < 0 and is_sent and not first.one_by_one:
+        if row < 0 and is_sent and len(own) == len(keys):
             # __getitems__ fetched them all: have each fetched by itself, to see which it is
             self._watchdog.hung.pop(seq, None)
             task.kind = TaskKind.TASK_KEYS
-            task.payload = pickle.dumps([first._replace(one_by_one=True), *own], 5)
+            task.payload = pickle.dumps([OneByOne(), *own], 5)
             return True
         row += len(keys) - len(own) if row >= 0 else 0
         if not 0 <= row < len(keys):

@@ -18,10 +18,10 @@ from reader.random import seeds
 from reader.worker import context
 
 __all__ = [
-    "AsBatch",
     "BadKey",
     "BadSample",
     "NothingLeft",
+    "OneByOne",
     "Tolerance",
     "bad_sample",
     "is_bad",
@@ -86,24 +86,16 @@ class BadKey(NamedTuple):
     passed: int = 0
 
 
-class AsBatch(NamedTuple):
-    """Precedes the keys of a task that is made again in another way.
+class OneByOne:
+    """Precedes the keys of a task whose worker died or hung within a call for all samples.
 
-    Attributes:
-        number: the batch number by which it is seeded: in a resumed run its place differs.
-        one_by_one: whether samples are fetched one by one, so that the trainer sees the worker's
-            current sample.
-        is_spare: whether its samples only fill up other batches, after loading a state.
+    The keys are fetched one by one, so that the trainer sees the worker's current sample.
     """
-
-    number: int
-    one_by_one: bool = False
-    is_spare: bool = False
 
 
 def own_keys(keys: list[Any]) -> list[Any]:
-    """Return the keys of a task without a leading AsBatch."""
-    return keys[1:] if keys and type(keys[0]) is AsBatch else keys
+    """Return the keys of a task without a leading OneByOne."""
+    return keys[1:] if keys and type(keys[0]) is OneByOne else keys
 
 
 class NothingLeft(Exception):

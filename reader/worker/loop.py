@@ -24,7 +24,7 @@ from reader.exceptions.user_error import from_user_code, traceback_text
 from reader.policy import Prepare, Reseed, WorkerPolicy
 from reader.random import seeds
 from reader.worker import context
-from reader.worker.bad_sample import AsBatch, BadSample, NothingLeft, Tolerance
+from reader.worker.bad_sample import BadSample, NothingLeft, OneByOne, Tolerance
 from reader.worker.fetch import Fetcher
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.interruption import LoaderEnded
@@ -277,9 +277,8 @@ class WorkerLoop:
             if self.start_error is not None:
                 self._raise_start_error(fetcher)
             number = channel.seq
-            if type(keys) is list and keys and type(keys[0]) is AsBatch:
-                number, fetcher.one_by_one = keys[0].number, keys[0].one_by_one
-                keys = keys[1:]
+            if type(keys) is list and keys and type(keys[0]) is OneByOne:
+                fetcher.one_by_one, keys = True, keys[1:]
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run, channel.seq)
             if self._config.seed is None:

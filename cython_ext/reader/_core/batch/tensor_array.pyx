@@ -82,37 +82,6 @@ cdef class LoDTensorArray:
         return self
 
     @staticmethod
-    def joined(list parts not None):
-        """Return a batch of rows of other batches, in private memory; None: their forms differ.
-
-        ``parts``: (batch, first row, row behind the last) of one or more stacked batches.
-        """
-        cdef LoDTensorArray first = parts[0][0], part, made
-        cdef LoDTensor tensor
-        rows, objects = [[] for _ in first.schema.types], [[] for _ in first.objects]
-        for part, begin, end in parts:
-            if (part.schema is None or part.packed is not None
-                    or part.schema.structure != first.schema.structure
-                    or part.schema.types != first.schema.types):
-                return None
-            for place, array in enumerate(part.make_arrays()):
-                if array.ndim == 0 or (rows[place] and rows[place][0].shape[1:] != array.shape[1:]):
-                    return None
-                rows[place].append(array[begin:end])
-            for place, values in enumerate(part.objects):
-                objects[place].extend(values[begin:end])
-        made = LoDTensorArray.__new__(LoDTensorArray)
-        made.schema, made.objects = first.schema, objects
-        made.attached, made.seq, made.epoch = first.attached, first.seq, first.epoch
-        made.tensors = []
-        for arrays, type in zip(rows, first.schema.types):
-            tensor = LoDTensor.__new__(LoDTensor)
-            tensor.view_ndarray(np.concatenate(arrays), type)
-            tensor.offsets = ()
-            made.tensors.append(tensor)
-        return made
-
-    @staticmethod
     cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,
                                   object attached, const rd_record* record, uint64_t epoch,
                                   bytes table, uint64_t start):
