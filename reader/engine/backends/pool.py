@@ -136,7 +136,7 @@ class Pool(Finalized, abc.ABC):
         return new
 
     def set_in_flight(self, count: int) -> None:
-        """Have samples copied as is best where so many batches are in flight at once."""
+        """Choose how samples are copied, for ``count`` batches in flight at once."""
         self._in_flight = count
         self.arena.uncached_from = self._config.uncached_from(count)
 

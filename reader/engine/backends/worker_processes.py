@@ -71,7 +71,10 @@ class Processes(Protocol):
         """Close the pidfd of a process that was reaped, when nobody watches it any more."""
 
     def is_told(self, worker: int) -> bool:
-        """Whether another loader tells of the end that was reaped last, or nobody has to."""
+        """Whether the last death needs no report from this loader.
+
+        Another loader reports it, or it was wanted.
+        """
 
     def cause_of(self, worker: int) -> str | None:
         """Return what is known of the end that was reaped last, beside its exit code."""
@@ -186,7 +189,7 @@ class WorkerProcesses:
         os.close(self._pidfds.pop(worker))
 
     def is_told(self, worker: int) -> bool:  # noqa: ARG002  there is no other loader
-        """Whether another loader tells of the end that was reaped last."""
+        """Whether another loader reports the last death."""
         return False
 
     def cause_of(self, worker: int) -> str | None:  # noqa: ARG002  its exit code is all
