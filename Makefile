@@ -89,9 +89,9 @@ test: | $(PY)
 		DEMO_ARGS="--epochs 2 --small"
 	$(MAKE) tests APART=
 
-# Four at a time, since they wait much, and then one by one those that count what the machine does,
+# Six at a time, since they wait much, and then one by one those that count what the machine does,
 # or time it. A peer is not run: what it gave is recorded (tests/peers/record.py).
-JOBS ?= 4
+JOBS ?= 6
 PARALLEL := -n $(JOBS) --variants $(VARIANTS)
 # Workers are forked from processes that have torch and paddle in them: with huge pages a fork copies
 # a third of the page tables.
@@ -144,13 +144,10 @@ nightly:
 	$(MAKE) old-paddle
 	$(MAKE) gluon
 	$(MAKE) augmentation
-	$(PY) -m tools.fuzz_records --count 2000
-	$(PY) -m tools.fuzz_states --count 20000
+	$(PY) -m pytest -n 2 --timeout 0 --hypothesis-profile nightly tests/fuzz
 	$(PY) -W ignore -m tools.fuzz_pixels --count 200000
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20
-	$(PY) -m tools.fuzz_states --crossed --count 10000
-	$(PY) -m tools.fuzz_states --torch --count 2000
 	$(PY) -m tools.soak --minutes 10
 
 matrix: $(VENV)/.has-build

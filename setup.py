@@ -50,7 +50,8 @@ KERNELS = (
 )
 # What each batch passes through: slower by a twentieth without.
 ROAD = (
-    *("batch.tensor_array", "collate.rows", "collate.stack", "steps.handover", "steps.quick_steps"),
+    *("batch.tensor_array", "collate.rows", "collate.stack"),
+    *("epoch.tasks", "epoch.dispatcher", "epoch.handover", "epoch.iterator"),
     *("wire.feeder", "wire.local_channel", "wire.results"),
 )
 PACKAGES = [

@@ -281,7 +281,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
             if not self._is_begun:
                 self._is_begun = True
                 samplers = self.sampler, self.batch_sampler
-                warn_if_undivided(self._engine.config, batches.cursor, *samplers)
+                warn_if_undivided(self._engine.config, batches.epoch.progress, *samplers)
             return batches
 
         def __class_getitem__(cls, kinds):

@@ -33,8 +33,18 @@ RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
 WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(",")))
 
 # The same examples in every run: a red run is one that anybody can repeat.
+# A machine that others use, too, makes them slowly.
 hypothesis.settings.register_profile(
-    "reader", derandomize=True, database=None, deadline=None, print_blob=True
+    "reader",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+# Other examples in each run, and 200 times as many: --hypothesis-profile nightly.
+hypothesis.settings.register_profile(
+    "nightly", database=None, deadline=None, print_blob=True, max_examples=20_000
 )
 hypothesis.settings.load_profile("reader")
 
@@ -58,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--variants",
         choices=("all", "sampled"),
         default="all",
-        help="of the variants of a test that is marked so, all or a fixed sample",
+        help="of the variants of a test, and of the ways to make batches, all or a fixed sample",
     )
 
 
@@ -93,12 +103,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests that import a framework last: the process is dear to fork from then on."""
+    """Run the tests that import a framework last: the process is dear to fork from then on.
+
+    Of each sort the slow ones come first, or the others would wait for one of them at the end.
+    """
     if config.getoption("--variants") == "sampled":
         left_out = _unsampled(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: (_speaks_of_frameworks(item.path), bool(_NAMES.search(item.name))))
+    items.sort(
+        key=lambda item: (
+            _speaks_of_frameworks(item.path),
+            bool(_NAMES.search(item.name)),
+            item.get_closest_marker("slow") is None,
+        )
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -110,18 +129,44 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return bool(_IMPORTED.search(text)) != (asked == "frameworks") or None
 
 
+# Names of parameters that say how batches are made, and not what is claimed of them.
+_WAYS = {"workers", "num_workers", "worker_type", "method", "start_method", "cell", "each_cell"}
+_KINDS = {"process", "thread", "fork", "spawn", "forkserver"}
+
+
 def _unsampled(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return what the mark `sampled` leaves out: the same variants in every run and process."""
-    variants: dict[str, list[pytest.Item]] = {}
+    """Return what is left out: the same variants in every run and process.
+
+    Of a test with the mark `sampled`, all but one of so many. Of others, of the same claim with
+    each number and kind of workers, every other one; the ten promises are tried with each.
+    """
+    variants: dict[tuple[Any, ...], list[pytest.Item]] = {}
+    parts: dict[tuple[Any, ...], int] = {}
     for item in items:
-        if item.get_closest_marker("sampled"):
-            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        claim, part = _claim_of(item), 2
+        if mark := item.get_closest_marker("sampled"):
+            claim, (part,) = claim[:1], mark.args
+        elif item.path.name.startswith("test_invariant"):
+            continue
+        variants.setdefault(claim, []).append(item)
+        parts[claim] = part
     left_out: set[pytest.Item] = set()
-    for of_one_test in variants.values():
-        (part,) = of_one_test[0].get_closest_marker("sampled").args
-        of_one_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        left_out.update(of_one_test[-(-len(of_one_test) // part) :])
+    for claim, of_one_claim in variants.items():
+        of_one_claim.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out.update(of_one_claim[-(-len(of_one_claim) // parts[claim]) :])
     return left_out
+
+
+def _claim_of(item: pytest.Item) -> tuple[Any, ...]:
+    """Return the test and its parameters, without those that say how batches are made."""
+    found: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    indices = getattr(getattr(item, "callspec", None), "indices", {})
+    rest = [
+        (name, indices.get(name, 0))
+        for name, value in found.items()
+        if name not in _WAYS and not (isinstance(value, str) and value in _KINDS)
+    ]
+    return (item.nodeid.partition("[")[0], *rest)
 
 
 _NAMES = re.compile(r"torch|paddle|jax")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import faulthandler
 import hashlib
 import os
@@ -91,6 +92,65 @@ class Calls:
 
     def __getitem__(self, index: int) -> Any:
         return self.function(index)
+
+
+class Large(Calls):
+    """Samples of `nbytes` bytes each."""
+
+    def __init__(self, count: int, nbytes: int) -> None:
+        super().__init__(lambda _: np.ones(nbytes, np.uint8), count)
+
+
+class Indices:
+    """Each sample is its index."""
+
+    def __init__(self, count: int = 8) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Pids(Indices):
+    """Each sample is the process id of who made it."""
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+class Fails(Indices):
+    """Each sample is its index, and that of the index `at` is an error."""
+
+    def __init__(self, at: int, count: int) -> None:
+        super().__init__(count)
+        self.at = at
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.at:
+            raise ZeroDivisionError("of the user")
+        return index
+
+
+class NoLength:
+    """Each sample is its key, and nobody says how many there are."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return key
+
+
+class Slow(Rows):
+    """Rows that take `seconds` each, in which nothing is computed."""
+
+    def __init__(self, seconds: float, count: int) -> None:
+        super().__init__(count)
+        self.seconds = seconds
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        threading.Event().wait(self.seconds)
+        return super().__getitem__(index)
 
 
 class At(Rows):
@@ -299,6 +359,10 @@ class Box:
 class FrozenBox:
     image: Any
     label: Any
+
+
+class Colour(enum.Enum):
+    RED = 1
 
 
 class OddError(Exception):

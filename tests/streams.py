@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from reader import IterableDataset, get_worker_info, sample_rng, shard
-from tests.datasets import first_time, listen, tell
+from tests.datasets import Rows, first_time, listen, tell
 
 
 def worker_id() -> int:
@@ -83,15 +83,58 @@ class Act:
             threading.Event().wait()
 
 
-class Sharded(IterableDataset[int]):
-    """0 to count - 1, dealt out by `reader.shard`."""
+class RangeStream(IterableDataset[int]):
+    """0 to count - 1, to each worker that asks."""
 
-    def __init__(self, count: int, contiguous: bool = False) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
-        self.contiguous = contiguous
 
     def __iter__(self) -> Iterator[int]:
-        return shard(range(self.count), contiguous=self.contiguous)
+        return iter(range(self.count))
+
+
+class Items(IterableDataset[Any]):
+    """What `items` yields, anew in each epoch."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+class Iterates:
+    """Iterates what `make(*arguments)` returns, anew in each epoch; it is of no class of ours."""
+
+    def __init__(self, make: Callable[..., Iterable[Any]], *arguments: Any) -> None:
+        self.make = make
+        self.arguments = arguments
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.make(*self.arguments))
+
+
+class Marking(Rows):
+    """Rows; each sample that is made adds a byte to a file."""
+
+    def __init__(self, log: str, count: int) -> None:
+        super().__init__(count)
+        self.log = log
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        mark(self.log)
+        return super().__getitem__(index)
+
+
+class Sharded(IterableDataset[int]):
+    """0 to count - 1, dealt out by `reader.shard` with its options."""
+
+    def __init__(self, count: int, **options: Any) -> None:
+        self.count = count
+        self.options = options
+
+    def __iter__(self) -> Iterator[int]:
+        return shard(range(self.count), **self.options)
 
 
 class Endless(IterableDataset[int]):

@@ -82,7 +82,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "batch",
         "collate",
         "wire",
-        "steps",
+        "epoch",
     ),
 }
 

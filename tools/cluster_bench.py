@@ -8,19 +8,18 @@ where torch is missing it gives arrays (iter_batches), and torch's loader is lef
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib.util
-import statistics
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tools.local_cluster import LocalCluster
+from tools.turns import Report, command_line, in_turns, markdown, medians
 
 __all__ = ["main"]
 
@@ -193,32 +192,22 @@ def timed(batches: Iterator[Any]) -> tuple[float, float]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the works; see above."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = command_line("cluster_bench", __doc__)
     parser.add_argument("works", nargs="*", default=list(WORKS))
     options = parser.parse_args(arguments)
+    report = Report(options)
     import ray
 
     with LocalCluster(store_nbytes=_STORE_NBYTES) as cluster:
         ray.init(address=cluster.address, log_to_driver=False)
         try:
-            print("| work | from | us a batch | reader is | trainer's CPU, us | stores at most |")
-            print("|---|---|---|---|---|---|")
-            for name in options.works:
-                _print(name, _measured(ray, cluster, name, options.rounds))
+            found = {name: _measured(ray, cluster, name, options.rounds) for name in options.works}
         finally:
             ray.shutdown()
+    report.show(_table(found), found)
 
 
-class Found(NamedTuple):
-    """Microseconds of the clock and of the trainer for a batch, and bytes in the stores."""
-
-    wall: float
-    used: float
-    stored: float
-
-
-def _measured(ray: Any, cluster: LocalCluster, name: str, rounds: int) -> dict[str, Found]:
+def _measured(ray: Any, cluster: LocalCluster, name: str, rounds: int) -> dict[str, Any]:
     """Run a work by each, in turns; return the medians."""
     shape, size, count = WORKS[name]
     group = _MANY if size < 256 else 1
@@ -232,26 +221,31 @@ def _measured(ray: Any, cluster: LocalCluster, name: str, rounds: int) -> dict[s
     if _has("torch"):
         runs["torch, in actors"] = functools.partial(torch_actors, ray, shape, size, count)
     runs["reader"] = functools.partial(ours, cluster.address, shape, size, count)
-    found: dict[str, list[Found]] = {key: [] for key in runs}
-    for _ in range(rounds):
-        for key, run in runs.items():
-            with Store(ray, 3 * _STORE_NBYTES) as store:
-                found[key].append(Found(*timed(run()), 0.0))
-            found[key][-1] = found[key][-1]._replace(stored=store.most)
-    return {
-        key: Found(*(statistics.median(values) for values in zip(*each, strict=True)))
-        for key, each in found.items()
-    }
+
+    def turn(run: Callable[[], Iterator[Any]]) -> dict[str, float]:
+        with Store(ray, 3 * _STORE_NBYTES) as store:
+            wall_us, cpu_us = timed(run())
+        return {"wall_us": wall_us, "cpu_us": cpu_us, "stored": store.most}
+
+    turns = {key: functools.partial(turn, run) for key, run in runs.items()}
+    return medians(in_turns(turns, rounds))
 
 
-def _print(name: str, found: dict[str, Found]) -> None:
-    own = found["reader"].wall
-    for key, each in found.items():
-        print(
-            f"| {name} | {key} | {each.wall:.0f} | {each.wall / own:.2f} times as fast"
-            f" | {each.used:.0f} | {each.stored / 1e6:.0f} MB |",
-            flush=True,
-        )
+def _table(found: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        [
+            name,
+            key,
+            f"{each['wall_us']:.0f}",
+            f"{each['wall_us'] / works['reader']['wall_us']:.2f} times as fast",
+            f"{each['cpu_us']:.0f}",
+            f"{each['stored'] / 1e6:.0f} MB",
+        ]
+        for name, works in found.items()
+        for key, each in works.items()
+    ]
+    head = ["work", "from", "us a batch", "reader is", "trainer's CPU, us", "stores at most"]
+    return markdown(head, rows)
 
 
 if __name__ == "__main__":

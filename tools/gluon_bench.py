@@ -9,13 +9,9 @@ waits for what the library computes in the background; it copies nothing.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +20,7 @@ from reader import BucketBatchSampler, DataLoader, get_worker_info
 from reader.collate import Pad
 from reader.compat import gluon
 from reader.compat.gluon.nlp import ShardedDataLoader
+from tools.turns import Report, command_line, in_turns, medians
 
 Run = Callable[[], float]  # one round: seconds per batch, or of what is measured
 Contestants = dict[str, Run]
@@ -34,20 +31,12 @@ _SAMPLES = 2**16  # numbers that a hard sample sorts: about as much work as deco
 
 def main() -> int:
     """Measure and print a table; write JSON where that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tools.gluon_bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args()
+    report = Report(command_line("gluon_bench", __doc__).parse_args())
     found: dict[str, dict[str, float]] = {}
     for name, contestants in works():
-        times: dict[str, list[float]] = {each: [] for each in contestants}
-        for _ in range(chosen.rounds):
-            for each, run in contestants.items():
-                times[each].append(run())
-        found[name] = {each: statistics.median(values) for each, values in times.items()}
+        found[name] = medians(in_turns(contestants, report.rounds))
         print(line(name, found[name]), flush=True)
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps(found, indent=1))
+    report.show("", found)
     return 0
 
 

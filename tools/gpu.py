@@ -15,7 +15,6 @@ import importlib.util
 import json
 import mmap
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -29,9 +28,9 @@ import numpy as np
 
 from tests.device.accelerator import ACCELERATOR
 from tools.device_bench.__main__ import measure, table
-from tools.device_bench.child import told_by
 from tools.device_bench.pictures import SHAPES, Pictures
 from tools.device_bench.training import train_all
+from tools.turns import describe_machine, told_by
 
 ROOT = Path(__file__).parents[1]
 NEEDED = "torch numpy pytest".split()
@@ -97,7 +96,7 @@ def machine(is_gpu: bool) -> dict[str, Any]:
     """Return what ran this."""
     import torch
 
-    told: dict[str, Any] = {"torch": torch.__version__, "kernel": platform.release()}
+    told = describe_machine() | {"torch": torch.__version__}
     if is_gpu:
         told |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
         told["gpus"] = torch.cuda.device_count()

@@ -1,32 +1,33 @@
 """Measure a list of strings in a dataset, as Python's list and as `reader.share` has it.
 
-    python -m tools.share_bench [--count 1e7] [--workers 8]
+    python -m tools.share_bench [--count 1e7] [--workers 8] [--rounds 5] [--json FILE]
 
 Memory is what the trainer and its workers take together (Pss of /proc/PID/smaps_rollup) beyond
 what they took before, after an epoch in which each worker reads its share of the list. Access is
-the time of an item at a random place, the median of five turns of each kind.
+the time of an item at a random place, the median of the turns of each kind.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import random
-import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import reader
+from tools.turns import Report, command_line, in_turns, medians
 
 
 def main() -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m tools.share_bench", description=__doc__)
+    parser = command_line("share_bench", __doc__)
     parser.add_argument("--count", type=float, default=1e7)
     parser.add_argument("--workers", type=int, default=8)
     chosen = parser.parse_args()
+    report = Report(chosen)
     count, workers = int(chosen.count), chosen.workers
     base = _memory(_Names([]), workers)
     names = _names(count)
@@ -36,21 +37,21 @@ def main() -> int:
     print(f"share took {time.perf_counter() - begun:.1f} s")
     print(f"one list: {one_copy / 1e6:.0f} MB; shared: {shared.nbytes / 1e6:.0f} MB")
     places = [random.randrange(count) for _ in range(min(count, 10**6))]
-    times: dict[str, list[float]] = {"list": [], "shared": []}
-    for _ in range(5):
-        for kind, held in (("list", names), ("shared", shared)):
-            times[kind].append(_access(held, places))
-    as_list, as_shared = (statistics.median(times[kind]) for kind in ("list", "shared"))
+    turns = {"list": partial(_access, names, places), "shared": partial(_access, shared, places)}
+    times = medians(in_turns(turns, chosen.rounds))
+    del turns
+    as_list, as_shared = times.values()
     print(f"access: {as_list * 1e9:.0f} ns, {as_shared * 1e9:.0f} ns: {as_shared / as_list:.2f}")
     with_list = sum(_memory(_Names(names), workers)) - sum(base)
     del names
     gc.collect()
     with_shared = sum(_memory(_Names(shared), workers)) - sum(base)
     print(f"trainer and {workers} workers with the list: {with_list / 1e6:.0f} MB")
-    print(
+    told = (
         f"with the shared one: {with_shared / 1e6:.0f} MB, {with_shared / shared.nbytes:.2f} of it,"
         f" {with_shared / one_copy:.2f} of one list"
     )
+    report.show(told, {"access_s": times, "list": with_list, "shared": with_shared})
     return 0
 
 

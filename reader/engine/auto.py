@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from reader._core.steps.handover import WaitStats
-from reader._core.steps.window import Window
+from reader._core.epoch.dispatcher import Dispatcher
+from reader._core.epoch.handover import WaitStats
+from reader._core.epoch.tasks import TaskTable
 from reader.config import LoaderConfig
 from reader.cores import local_ranks, usable_cores
 from reader.engine.backends.pool import Pool
@@ -100,16 +101,16 @@ class AutoWorkers:
             self._tuner, self._bound = copy.copy(before._tuner), before._bound
 
     def begin(
-        self, pool: Pool, window: Window, start_of: Callable[[int], EpochStart] | None
+        self, pool: Pool, dispatcher: Dispatcher, start_of: Callable[[int], EpochStart] | None
     ) -> Callable[[], None]:
         """Begin an epoch, of which no task was sent yet; returns what is called now and then."""
         pool.set_active(self.choice.workers)
         if not self._is_paced:
             self._bound = None  # the tuner knows
-        self._set_in_flight(pool, window)
+        self._set_in_flight(pool, dispatcher.table)
         self._tuner.begin()
         self._has_begun, self._run = False, object()
-        return functools.partial(self._look, self._run, pool, window, start_of)
+        return functools.partial(self._look, self._run, pool, dispatcher, start_of)
 
     def _in_flight(self, pool: Pool) -> int:
         choice = self._tuner.choice
@@ -118,10 +119,10 @@ class AutoWorkers:
             found = max(found, min(pool.window, pool.wanted or 0))
         return found if self._bound is None else min(found, self._bound)
 
-    def _set_in_flight(self, pool: Pool, window: Window) -> None:
+    def _set_in_flight(self, pool: Pool, table: TaskTable) -> None:
         size = self._in_flight(pool)
-        if size != window.size:
-            window.size = size
+        if size != table.size:
+            table.size = size
             pool.set_in_flight(size)
         self._size = size
 
@@ -129,21 +130,21 @@ class AutoWorkers:
         self,
         run: object,
         pool: Pool,
-        window: Window,
+        dispatcher: Dispatcher,
         start_of: Callable[[int], EpochStart] | None,
     ) -> None:
-        now_s = time.monotonic()
+        now_s, table = time.monotonic(), dispatcher.table
         if now_s < self._next_s or not self._turn.acquire(blocking=False):
             return
         try:
             self._next_s = now_s + _BETWEEN_S
-            is_usable = run is self._run and pool.is_usable and not window.is_closed
-            if not is_usable or window.is_drained:
+            is_usable = run is self._run and pool.is_usable and not table.is_closed
+            if not is_usable or table.is_drained:
                 return
-            before, choice = self._tuner.choice, self._decided(pool, window, now_s)
+            before, choice = self._tuner.choice, self._decided(pool, table, now_s)
             if choice != before:
-                self._change(before, choice, pool, window, start_of)
-            self._set_in_flight(pool, window)
+                self._change(before, choice, pool, dispatcher, start_of)
+            self._set_in_flight(pool, table)
         finally:
             self._turn.release()
 
@@ -152,7 +153,7 @@ class AutoWorkers:
         before: Choice,
         choice: Choice,
         pool: Pool,
-        window: Window,
+        dispatcher: Dispatcher,
         start_of: Callable[[int], EpochStart] | None,
     ) -> None:
         self._has_begun = False
@@ -167,18 +168,18 @@ class AutoWorkers:
             pool.set_active(choice.workers)
         for worker in started:
             if start_of is not None:
-                window.add_start(worker, start_of(worker))
+                dispatcher.add_start(worker, start_of(worker))
         _log.info("%s", _told(before, choice))
 
-    def _decided(self, pool: Pool, window: Window, now_s: float) -> Choice:
+    def _decided(self, pool: Pool, table: TaskTable, now_s: float) -> Choice:
         """Return what there should be from now on."""
         now, (has_workers, has_factor) = self._tuner.choice, self._kind[1]
         if has_workers and pool.room is not None and pool.room != self._room:
             self._room = pool.room
             return self._tuner.limit(max(1, min(self._room, self._kind[0].workers)))
-        if window.size < self._size:  # memory is short: it was halved
-            self._size = self._bound = window.size
-            return now if self._places > 1 else self._tuner.fit(window.size)
+        if table.size < self._size:  # memory is short: it was halved
+            self._size = self._bound = table.size
+            return now if self._places > 1 else self._tuner.fit(table.size)
         if not has_workers and not has_factor:
             return now
         self._has_begun = self._has_begun or pool.has_begun(now.workers)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.epoch.dispatcher import Dispatcher
+from reader._core.epoch.handover import WaitStats
+from reader._core.epoch.iterator import EpochIterator
+from reader._core.epoch.round_robin import RoundRobin
+from reader._core.epoch.tasks import TaskTable
 from reader._core.interpreter.signals import Finalized
-from reader._core.steps.handover import WaitStats
-from reader._core.steps.round_robin import RoundRobin
-from reader._core.steps.window import Window
 from reader._core.wire.times_log import TimesLog
 from reader.caching.cached_dataset import cache_stats
 from reader.checks import as_int
@@ -27,17 +30,18 @@ from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
-from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
-from reader.engine.epoch import EpochIterator
+from reader.engine.epoch import Epoch
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.landing_places import LandingPlaces
-from reader.engine.map_tasks import MapTasks
+from reader.engine.map_source import MapSource
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
-from reader.engine.schedule import Schedule
+from reader.engine.progress import Progress
 from reader.engine.state import LoaderState, Start, batches_of
-from reader.engine.stream_tasks import StreamTasks
+from reader.engine.stream_source import StreamSource
 from reader.engine.supervisor import Supervisor
+from reader.engine.task_source import TaskSource
+from reader.engine.worker_cursors import WorkerCursors
 from reader.errors import ReaderError
 from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
@@ -149,7 +153,7 @@ class Engine(Finalized):
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None:
             if prefetched.take_over():
-                self._state.follow(prefetched.batches.cursor)
+                self._state.follow(prefetched.batches.epoch.progress)
                 return self._begun(prefetched.batches)
             prefetched.drop()
             self._next_epoch -= 1
@@ -157,7 +161,7 @@ class Engine(Finalized):
 
     def _begun(self, batches: EpochIterator) -> EpochIterator:
         self._newest = weakref.ref(batches)
-        self._state.begun(batches.cursor)
+        self._state.begun(batches.epoch.progress)
         return batches
 
     def _begin(self) -> EpochIterator:
@@ -178,34 +182,45 @@ class Engine(Finalized):
         Workers start before the sampler is iterated over: what that changes in the trainer must not
         reach them.
         """
-        cursor = self._cursor(epoch, start)
-        if self.config.on_error != "raise":
-            is_map = not self.config.is_iterable
-            keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
-            cursor.failures = self.failed.epoch(epoch, start.failed, keys)
-        options = self._options(epoch, start, cursor)
-        has_shards = isinstance(self.batch_sampler, Shards)
-        stage = self._places.stage(cursor, has_shards)
+        table = self._table(start)
+        progress = self._progress(epoch, start, table)
+        options = self._options(epoch, start, progress)
+        stage = self._places.stage(isinstance(self.batch_sampler, Shards))
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
-        backend = loan.backend
-        window = self._window(epoch, start, cursor, backend)
-        pool, look = backend if isinstance(backend, Pool) else None, None
-        if self.auto is not None and pool is not None:
-            look = self.auto.begin(pool, window, options.start_of)
-        schedule = self._schedule(cursor, start, window, backend)
-        supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
-        cursor.on_count = look
-        batches = EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
+        backend, is_stream = loan.backend, table.is_stream
+        backend.feeder.begin_run(epoch, table.drawn, self.config.in_order)
+        backend.feeder.times = self.times
+        if self._is_eager:
+            table.size = backend.window
+        source = self._source(table, progress, start, backend)
+        turns = None if is_stream else self._turns
+        reword = functools.partial(_reworded, self._errors)
+        dispatcher = Dispatcher(table, backend.feeder, source, turns, reword)
+        look = None
+        if self.auto is not None and isinstance(backend, Pool):
+            look = self.auto.begin(backend, dispatcher, options.start_of)
+            progress.listen(look)
+        supervisor = Supervisor(loan, dispatcher, source, progress, options, self._stats, look)
+        made = Epoch(loan, dispatcher, source, supervisor, stage, progress, options)
+        batches = EpochIterator(
+            made,
+            dispatcher,
+            stage.converter(0),
+            self._stats,
+            made.is_usual,
+            options.on_end is not None,
+            options.warn_after,
+        )
         if options.start_of is not None:
             for worker in range(backend.started):
-                window.add_start(worker, options.start_of(worker))
-        backend.open_epoch(window.send_starts, cursor)
+                dispatcher.add_start(worker, options.start_of(worker))
+        backend.open_epoch(dispatcher.send_starts, progress)
         if options.is_eager:
-            window.fill(schedule)
+            dispatcher.fill()
         return batches
 
-    def _options(self, epoch: int, start: Start, cursor: Cursor) -> EpochOptions:
+    def _options(self, epoch: int, start: Start, progress: Progress) -> EpochOptions:
         config = self.config
         return EpochOptions(
             epoch=epoch,
@@ -214,7 +229,7 @@ class Engine(Finalized):
             is_eager=self._is_eager,
             in_order=config.in_order,
             errors=self._errors,
-            start_of=self._starts(epoch, start, cursor),
+            start_of=self._starts(epoch, start, progress),
             on_end=self._on_end,
             warn_after=config.warn_after,
             hang_after=config.hang_after,
@@ -224,35 +239,31 @@ class Engine(Finalized):
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
         )
 
-    def _window(
-        self, epoch: int, start: Start, cursor: MapCursor | StreamCursor, backend: Backend
-    ) -> Window:
-        """Return the window of an epoch, whose run begins with that."""
-        is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
-        first = cursor.batches if is_map else 0
-        backend.feeder.begin_run(epoch, first, in_order)
-        backend.feeder.times = self.times
-        return Window(
-            backend.feeder,
-            backend.window if self._is_eager else 1,
-            first,
-            in_order,
-            cursor.beyond if isinstance(cursor, MapCursor) else (),
-            cursor.pass_by if isinstance(cursor, MapCursor) else None,
-            functools.partial(_reworded, self._errors),
+    def _table(self, start: Start) -> TaskTable:
+        """Return the table of an epoch's tasks, for one in flight."""
+        config = self.config
+        if config.is_iterable:
+            workers = start.workers or WorkerCursors(self._workers, config.batch_size or 1)
+            return TaskTable(1, 0, config.in_order, True, last_worker=workers.last, workers=workers)
+        return TaskTable(
+            1, start.at.batches, config.in_order, False, start.beyond, workers=start.workers
         )
 
-    def _cursor(self, epoch: int, start: Start) -> MapCursor | StreamCursor:
-        config = self.config
+    def _progress(self, epoch: int, start: Start, table: TaskTable) -> Progress:
+        config, failures = self.config, None
         epochs = carried_epochs(
             dataset=config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
         )
-        if config.is_iterable:
-            workers = start.workers or WorkerCursors(self._workers, config.batch_size or 1)
-            return StreamCursor(epoch, epochs, workers)
-        turn = self._next_turn(start) if self._policy.dispatch.is_round_robin else None
-        at, beyond = start.at, start.beyond
-        return MapCursor(epoch, epochs, start.workers, at, beyond, config.in_order, turn)
+        if config.on_error != "raise":
+            keys = None if config.is_iterable else batches_of(self.sampler, self.batch_sampler)
+            failures = self.failed.epoch(epoch, start.failed, keys)
+        is_turn = self._policy.dispatch.is_round_robin and not config.is_iterable
+        turn = self._next_turn(start) if is_turn else None
+        return Progress(epoch, epochs, table, start.at, turn, failures)
+
+    @property
+    def _turns(self) -> RoundRobin | None:
+        return self._round_robin if self._policy.dispatch.is_round_robin else None
 
     def _next_turn(self, start: Start) -> int:
         """Return the worker whose turn the first batch of an epoch is.
@@ -271,25 +282,25 @@ class Engine(Finalized):
         return RoundRobin(self._workers, turn, self.config.prefetch_factor)
 
     def _starts(
-        self, epoch: int, start: Start, cursor: Cursor
+        self, epoch: int, start: Start, progress: Progress
     ) -> Callable[[int], EpochStart] | None:
         """Return what makes the EpochStart of a worker; None: the workers need none."""
         config = self.config
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
         base_seed = start.base_seed
-        if self._sends_initial_state and cursor.workers is not None:
-            workers = cursor.workers
+        if self._sends_initial_state and progress.workers is not None:
+            workers = progress.workers
             workers.expect_initial_states()
             has_cursor = start.is_resumed
             return lambda worker: EpochStart(
                 marks,
                 base_seed,
-                cursor.to_start(worker) if has_cursor else None,
+                progress.to_start(worker) if has_cursor else None,
                 worker in workers.awaited,
             )
         if start.is_resumed and start.workers is not None:
-            return lambda worker: EpochStart(marks, base_seed, cursor.to_start(worker))
+            return lambda worker: EpochStart(marks, base_seed, progress.to_start(worker))
         if start.is_resumed or marks or base_seed != self._base_seed:
             return lambda _: EpochStart(marks, base_seed)
         return None
@@ -301,12 +312,15 @@ class Engine(Finalized):
         can_send = config.num_workers > 0 and config.in_order and not is_late
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
-    def _schedule(
-        self, cursor: MapCursor | StreamCursor, start: Start, window: Window, backend: Backend
-    ) -> Schedule:
-        if isinstance(cursor, StreamCursor):
-            return StreamTasks(window, backend, cursor)
-        config = self.config
+    def _source(
+        self, table: TaskTable, progress: Progress, start: Start, backend: Backend
+    ) -> TaskSource:
+        if table.is_stream:
+            return StreamSource(table, backend.workers)
+        config, turns = self.config, self._turns
+        if turns is not None and not config.in_order:
+            # weakly: the round robin goes on in the next epoch
+            turns.watch(functools.partial(_loads_of, weakref.ref(table)))
         opened = functools.partial(
             open_order,
             batches_of(self.sampler, self.batch_sampler),
@@ -316,17 +330,17 @@ class Engine(Finalized):
         )
         order, batches = opened(start.order, start.at)
         reopen = functools.partial(
-            reopened, opened, cursor.epoch, cursor.epochs, self.sampler, self.batch_sampler
+            reopened, opened, progress.epoch, progress.epochs, self.sampler, self.batch_sampler
         )
-        return MapTasks(
-            window,
+        return MapSource(
+            table,
             order,
             batches,
             config.dataset,
             config.batch_size is not None,
             self._policy.dispatch,
-            self._round_robin if self._policy.dispatch.is_round_robin else None,
-            cursor,
+            turns,
+            progress,
             reopen,
             takes_keys=self._cache.kind.takes_keys,
         )
@@ -356,10 +370,11 @@ class Engine(Finalized):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the engine: the position of the last batch delivered."""
         self._give_way()
-        prefetched: Cursor | None = None
+        prefetched: Progress | None = None
         if self._prefetched is not None:
-            self._prefetched.batches.note_initial_states()
-            prefetched = self._prefetched.batches.cursor
+            ahead = self._prefetched.batches.epoch
+            ahead.note_initial_states()
+            prefetched = ahead.progress
         return self._state.save(
             self.epoch, self.sampler, self.batch_sampler, self._draw_first, prefetched
         )
@@ -373,7 +388,7 @@ class Engine(Finalized):
 
     def _draw_first(self) -> None:
         if self._newest is not None and (newest := self._newest()) is not None:
-            newest.draw_first()
+            newest.epoch.draw_first()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next iterator resume where `state` was saved; a live one is left alone.
@@ -389,14 +404,14 @@ class Engine(Finalized):
     @property
     def is_between_epochs(self) -> bool:
         """Whether no epoch is under way: none was begun, or the last one is over."""
-        cursor = self._state.cursor
-        return cursor is None or cursor.is_finished
+        progress = self._state.progress
+        return progress is None or progress.is_finished
 
     # -- statistics ------------------------------------------------------------------------------
 
     def failures(self) -> list[FailedSample]:
         """Return the samples that failed in batches that were delivered, the last 1,000."""
-        self._state.count_handed()
+        self._state.count()
         return list(self.failed.newest)
 
     def stats(self) -> dict[str, Any]:
@@ -482,6 +497,11 @@ def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
 def _reworded(errors: ErrorPolicy, error: BaseException) -> BaseException:
     """Return what is raised for an exception of the sampler, after the batches before it."""
     return error if errors.passes(error) else as_user_error(error)
+
+
+def _loads_of(table: weakref.ref[TaskTable]) -> Counter[int]:
+    found = table()
+    return Counter() if found is None else found.loads()
 
 
 def _draws_nothing(config: LoaderConfig) -> bool:

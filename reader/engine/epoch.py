@@ -1,109 +1,95 @@
-"""The iterator over one epoch: it takes batches in order, and raises errors at their places.
+"""One epoch: it makes what its iterator hands over where the compiled step cannot.
 
-Imports the schedule, the supervisor and the stage. Threads may share an iterator: each batch goes
-to one of them. It belongs to the process that made it, and dropping it gives its backend back.
+Imports the source of tasks, the supervisor and the stage. What it does next follows from the table
+of tasks alone, so that an interrupt may leave it anywhere: it looks again. It belongs to the
+iterator, and to the process that made it; dropping it gives its backend back.
 """
 
 from __future__ import annotations
 
-import functools
-import weakref
 from contextlib import suppress
-from typing import Any, final
+from typing import Any
 
+from reader._core.epoch.dispatcher import Dispatcher
+from reader._core.epoch.handover import Made
+from reader._core.epoch.tasks import Task, TaskState
 from reader._core.interpreter.signals import interrupt_after, is_interrupt
-from reader._core.steps.handover import Made, Task, WaitStats
-from reader._core.steps.quick_steps import QuickSteps
-from reader._core.steps.window import Window
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import Loan
-from reader.engine.cursor import Cursor
 from reader.engine.epoch_options import EpochOptions
-from reader.engine.map_tasks import MapTasks
-from reader.engine.schedule import Schedule
+from reader.engine.progress import Progress
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
+from reader.engine.task_source import TaskSource
 from reader.errors import ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import leave_with_program
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
 
-__all__ = ["EpochIterator"]
+__all__ = ["Epoch"]
 
 
-@final
-class EpochIterator(QuickSteps):
-    """Yields the batches of one epoch; with several places, lists of one batch for each.
-
-    An exception in the place of a batch is raised, and the next call continues after it. Batches of
-    its group that came before it are kept; the next call completes the group.
+class Epoch:
+    """Takes answers in their turns, makes batches of them, and raises errors at their places.
 
     Args:
         loan: of the backend.
-        window: the tasks in flight.
-        schedule: draws them.
-        supervisor: waits for their answers.
+        dispatcher: draws tasks, sends them and accepts their answers.
+        source: says which worker is at its end.
+        supervisor: waits for answers.
         stage: lands batches.
+        progress: counts what was handed over.
         options: see EpochOptions.
-        stats: counted up while iterating.
     """
 
     def __init__(
         self,
         loan: Loan,
-        window: Window,
-        schedule: Schedule,
+        dispatcher: Dispatcher,
+        source: TaskSource,
         supervisor: Supervisor,
         stage: Stage,
+        progress: Progress,
         options: EpochOptions,
-        stats: WaitStats,
     ) -> None:
-        cursor, backend = stage.cursor, loan.backend
-        has_next = options.on_end is not None
-        super().__init__(window, schedule, stage.converter(0), cursor, stats, has_next)
-        self.is_ended = True  # nothing to finalize: dropping the loan does it
-        self.copiers = stage.copiers  # by place; none: these are no devices
+        backend = loan.backend
+        self.progress = progress
         self._loan = loan
-        self._schedule = schedule
+        self._dispatcher = dispatcher
+        self._table = dispatcher.table
+        self._source = source
         self._supervisor = supervisor
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._hands_over_at_once = stage.hands_over_at_once and not has_next
         self._is_complete = False  # it ended because all batches were delivered
         self._rng_lock = None if options.is_eager else backend.rng_lock
-        self._take = schedule.taking(supervisor.wait if backend.works_ahead else supervisor.make)
-        works_ahead = stage.copiers and backend.works_ahead
-        self._poll = schedule.polling(supervisor.poll) if works_ahead else None
-        if backend.works_ahead:
-            is_usual = (
-                stage.hands_over_at_once and options.is_eager and isinstance(schedule, MapTasks)
-            )
-        else:
-            is_timed = options.timeout_s is not None or self._rng_lock is not None
-            is_usual = self._hands_over_at_once and not is_timed
-        self._is_usual = is_usual
-        if options.warn_after is not None:
-            self.slow_s = options.warn_after
-        if cursor.failures is not None:
-            cursor.failures.stop = functools.partial(_stop, weakref.ref(self))
-        self._workers = cursor.workers
-        self._awaits_first = self.awaits_initial_states  # no quick steps until they have come
-        self.is_quick = is_usual and not self._awaits_first
+        self._wait = supervisor.wait if backend.works_ahead else supervisor.make
+        self._can_poll = bool(stage.copiers) and backend.works_ahead
+        has_next = options.on_end is not None
+        self._hands_over_at_once = stage.hands_over_at_once and not has_next
 
-    def __len__(self) -> int:
-        """The number of batches of the whole epoch, not of groups. TypeError if not known."""
+    @property
+    def is_usual(self) -> bool:
+        """Whether the iterator may take steps by itself; see EpochIterator."""
+        if self._loan.backend.works_ahead:
+            return self._stage.hands_over_at_once and self._is_eager
+        is_timed = self._options.timeout_s is not None or self._rng_lock is not None
+        return self._hands_over_at_once and not is_timed
+
+    def length(self) -> int:
+        """Return the number of batches of the whole epoch. ConfigTypeError if it is not known."""
         if self._options.length is None:
             text = "an IterableDataset yields until it ends. Count while iterating."
             raise ConfigTypeError(f"the number of batches is not known: {text}")
         return self._options.length()
 
     @property
-    def cursor(self) -> Cursor:
-        """The position of the last batch delivered."""
-        return self._stage.cursor
+    def copiers(self) -> Any:
+        """By place, what copies batches to it; none: these are no devices."""
+        return self._stage.copiers
 
     @property
     def backend(self) -> Backend:
@@ -115,15 +101,23 @@ class EpochIterator(QuickSteps):
         """Whether batches can still be taken, in this process."""
         return self._supervisor.is_usable
 
+    # -- the beginning ---------------------------------------------------------------------------
+
     def fail_start(self, failed: Failure) -> None:
-        """Raise what kept a worker from starting; the epoch ends with it."""
+        """End the epoch with what kept a worker from starting; the next step raises it."""
         with suppress(EpochEnded):
             self._supervisor.raise_failed(failed)
-        next(self)
 
     def draw_first(self) -> None:
         """Draw the first batch of indices now, so that a state can describe the order."""
-        self._schedule.draw_first()
+        if not self.progress.is_known:
+            self._dispatcher.draw_first()
+
+    @property
+    def awaits_initial_states(self) -> bool:
+        """Whether initial states of workers are still to come."""
+        workers = self.progress.workers
+        return workers is not None and bool(workers.awaited)
 
     def note_initial_states(self) -> None:
         """Wait until the workers have begun the epoch, and note the states that they had then.
@@ -136,238 +130,230 @@ class EpochIterator(QuickSteps):
                 self._supervisor.await_initial_states()
             self._take_initial_states()
 
-    @property
-    def awaits_initial_states(self) -> bool:
-        """Whether initial states of workers are still to come."""
-        return self._workers is not None and bool(self._workers.awaited)
-
     def _take_initial_states(self) -> None:
-        if self._workers is not None:
-            for worker in sorted(self._workers.awaited):
-                self._workers.note_initial_state(worker, self.feeder.initial_state(worker))
+        workers, feeder = self.progress.workers, self._dispatcher.feeder
+        if workers is not None:
+            for worker in sorted(workers.awaited):
+                workers.note_initial_state(worker, feeder.initial_state(worker))
 
-    def _take_item(self) -> Any:
-        """Take the next batch or Failure; before the first all initial states have come."""
-        item = self._take()
-        if self._awaits_first:
-            self._take_initial_states()
-            self._awaits_first, self.is_quick = False, self._is_usual
-        return item
+    # -- what comes next -------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Count what was handed over."""
+        self.progress.count()
 
     def wait_for_item(self) -> Any:
-        """Wait for the feeder's next item; None: the epoch has ended, which `prepare` handles."""
+        """Wait for the next answer; None: the epoch has ended, which `next_made` handles."""
         try:
-            return self._take_item()
+            return self._wait()
         except EpochEnded:
-            return None  # it is over now, and `_leave` raises why
+            return None
 
     def tell_slow(self) -> None:
-        """Tell of a batch that this thread made in more than `slow_s` seconds."""
+        """Tell of a batch that this thread made in more than `warn_after` seconds."""
         self._supervisor.tell_slow()
 
-    def leave_with_program(self) -> None:
-        """Leave quietly if the loader was closed because the program is ending: it is no error."""
-        leave_with_program()
-
-    def close(self) -> None:
-        """End the epoch here, so that its workers can serve another one. Idempotent."""
-        self.drop()
-        self.window.forget_error()
-        self._stage.cursor.count_handed()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self.window.is_closed = True
-        with interrupt_after():
-            self._loan.give_back()
-
-    def prepare(self) -> None:
+    def next_made(self) -> Made:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
+        table, stage = self._table, self._stage
         try:
             if not self._hands_over_at_once:
-                self._stage.check_capture()
-            if self.is_due:
-                self._stage.cursor.count_handed()
+                stage.check_capture()
             while True:
-                if self._stage.cursor.failures is not None:
-                    self._stage.cursor.count_handed()  # too many failures end the epoch at once
-                if self.ahead and (size := self._stage.group_size(self.ahead)):
-                    self._land_ahead()
-                    self.made = self._stage.take(self.ahead[:size])
-                elif self.window.is_closed:
-                    self._leave()
-                else:
-                    try:
-                        self._take_next()
-                    except EpochEnded:
-                        continue  # it is over now, and `_leave` raises why
-                if self.made is not None:
-                    return
+                if table.is_due:
+                    self.count()
+                landed = table.those(TaskState.LANDED)
+                size = stage.group_size(landed) if landed else 0
+                if size:
+                    self._land_ahead(landed)
+                    return stage.take(landed[:size])
+                if table.is_closed:
+                    return self._leave(landed)
+                try:
+                    made = self._take_next(landed)
+                except EpochEnded:
+                    continue  # it is closed now, and `_leave` raises why
+                if made is not None:
+                    return made
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
 
-    def _take_next(self) -> None:
-        """Take the next batch or Failure and land it, or end the epoch."""
+    def _take_next(self, landed: list[Task]) -> Made | None:
+        """Take the next answer, or end the epoch; None: there is nothing to hand over yet."""
         if not self._loan.backend.is_usable:
             self._supervisor.check_backend()
         rng_lock = self._rng_lock
         if rng_lock is not None:
             rng_lock.ask()
-        if not self.tasks or not self._is_eager:
-            self.window.fill(self._schedule)
-            if self._schedule.is_over:
+        if not self._table.is_awaiting or not self._is_eager:
+            self._dispatcher.fill()
+            if self._table.is_over:
                 self._end()
-                return
-        item = self._take_item()
+                return None
+        task, item = self._take_item()
         if rng_lock is not None:
             rng_lock.await_end()  # the random state is the trainer's again
         if type(item) is Failure:
-            self._refuse(item)
-        else:
-            self._deliver(item)
+            return self._refuse(task, item, landed)
+        return self._deliver(task, item, landed)
 
-    def _land_ahead(self) -> None:
+    def _take_item(self) -> tuple[Task, Any]:
+        """Return the answer whose turn it is; before the first all initial states have come."""
+        table = self._table
+        while True:
+            task = table.aside
+            if task is not None:
+                return task, task.value
+            self._send_held()
+            item = self._wait()
+            if self.awaits_initial_states:
+                self._take_initial_states()
+            task = table.arrive(item.seq)
+            if not table.is_before_turn(task):
+                return task, item
+            self._supervisor.set_aside(item)
+
+    def _send_held(self) -> None:
+        """Send tasks that no worker had room for, where one may have now."""
+        if self._table.is_asked_again:
+            self._dispatcher.send_held()
+
+    def _land_ahead(self, landed: list[Task]) -> None:
         """Land later batches that have come already, while there is room; waits for nothing."""
-        poll, stage = self._poll, self._stage
-        while poll is not None and len(self.ahead) < stage.most_ahead:
-            if self.window.is_closed or not stage.has_room(len(self.ahead)):
+        table, stage, count = self._table, self._stage, len(landed)
+        while self._can_poll and count < stage.most_ahead:
+            if table.is_closed or table.is_asked_again or not stage.has_room(count):
                 return
-            item, before = poll(), len(self.ahead)
+            item = self._supervisor.poll()
             if item is None or type(item) is Failure:
                 return  # an error comes in its turn
-            self._deliver(item)
-            if len(self.ahead) == before:
+            task = table.arrive(item.seq)
+            self._deliver(task, item, table.those(TaskState.LANDED))
+            before, count = count, len(table.those(TaskState.LANDED))
+            if count == before:
                 return
 
-    def _deliver(self, item: Any) -> None:
-        """Land a batch."""
-        self.window.leaving = item.seq
+    def _deliver(self, task: Task, item: Any, landed: list[Task]) -> Made | None:
+        """Land a batch; it is handed over at once, or kept for its group."""
+        table, stage = self._table, self._stage
         if self._is_eager:
-            self._schedule.refill()  # runs the user's sampler; Ctrl-C there loses no batch
-        task, step = self._schedule.answered_task(item)
-        task.snapshot = item.attached
-        if task.part and self._stage.is_left(task, self.ahead):
-            self.skip(Made(None, task, step=step))
-            return
-        if self._hands_over_at_once:
-            self.land_plain(task, item, step)
-            return
+            self._dispatcher.fill()  # runs the user's sampler; Ctrl-C there loses no batch
+        task.snapshot, task.logged = item.attached, item.number
+        if task.part and stage.is_left(task, landed):
+            self._dispatcher.hand(task)
+            return None
         try:
             if type(item) is UserBatch:
                 batch = item.value
             else:
-                batch = self._stage.converter(len(self.ahead), task.part)(item)
+                batch = stage.converter(len(landed), task.part)(item)
         except Exception as error:
             if not is_interrupt(error):
-                if self._stage.group_size(self.ahead):
-                    return  # not yet its turn: the item is taken again, and raises then
+                if stage.group_size(landed):
+                    return None  # not yet its turn: the item is taken again, and raises then
                 self._pass_shards(task)
-                self.skip(Made(None, task, step=step))
+                self._dispatcher.hand(task)
             raise
-        self.keep(Made(batch, task, True, False, step, number=item.number))
-        has_next = self._options.on_end is not None
-        if has_next and self._schedule.is_over and not self.window.has_error:
+        if self._hands_over_at_once:
+            return Made(batch, task, is_batch=True)
+        self._dispatcher.land(task, batch)
+        if self._options.on_end is not None and table.is_over and table.error is None:
             self._end()  # begins the next epoch before the user has done with the last batch
+        return None
 
-    def _refuse(self, item: Any) -> None:
-        """Handle a Failure in the place of a batch: return to continue, or have it raised."""
-        supervisor = self._supervisor
+    # -- failures --------------------------------------------------------------------------------
+
+    def _refuse(self, task: Task, item: Failure, landed: list[Task]) -> Made | None:
+        """Handle a Failure in the place of a batch; returns what is raised, or None to go on."""
         if item.kind is FailureKind.END:
-            task, step = self._schedule.answered_task(item)
             task.is_end, task.snapshot = True, item.payload
-            self.skip(Made(None, task, step=step))
-            self._schedule.end(item.worker)
-            self._schedule.refill()
-            return
+            self._dispatcher.hand(task)
+            self._source.end_share(item.worker)
+            if self._is_eager:
+                self._dispatcher.fill()
+            return None
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
-            # without workers only `prepare` asks for a stream's batch again, before all others
-            self.is_quick = self.is_quick and self._loan.backend.works_ahead
-        if self._schedule.retry(item, supervisor):
-            return
-        if item.seq in supervisor.failed:
-            supervisor.raise_failed(supervisor.failed[item.seq])
+            if self._supervisor.make_again(task, item):
+                return None
+        if task.start_failure is not None:
+            self._supervisor.raise_failed(task.start_failure)
         if self._is_eager:
-            self.window.leaving = item.seq
-            self._schedule.refill()
-        keys = self.window.task_keys(item.seq)
-        seq = None if self._options.in_order else item.seq
-        carried = (
-            self._loan.backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
-        )
+            self._dispatcher.fill()
+        carried: WorkerError | None = None
+        if item.kind is FailureKind.ERROR:
+            carried = self._loan.backend.open_error(item.payload)
         if carried is not None and carried.is_nothing:
-            carried = self._pass_nothing(item, carried)
-            if carried is None:
-                return
-        error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
-        task, step = self._schedule.answered_task(item)
+            if not task.parts:  # all samples of the batch failed: there is none
+                _note_bad(task, item.worker, carried)
+                self._dispatcher.hand(task)
+                return None
+            text = "all samples of a shard failed, and the shards of a step belong together"
+            carried = carried._replace(error=DatasetError(text))
+        is_own_number = self._table.is_stream or self._options.in_order
+        number = self._supervisor.next_number() if is_own_number else int(task.number)
+        error = self._supervisor.error_of(task, item, number, carried)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
         if carried is not None:
             _note_bad(task, item.worker, carried)
-        if task.part and self._stage.is_left(task, self.ahead):
-            self.skip(Made(None, task, step=step))  # the step's exception was raised
-        else:
-            self._pass_shards(task)
-            self.made = Made(error, task, is_error=True, step=step)
         item.payload = None  # it may be the exception, and frames refer to the item
-
-    def _pass_nothing(self, item: Any, carried: WorkerError) -> WorkerError | None:
-        """Go on without a batch of which all samples failed; what is raised if that cannot be."""
-        task, step = self._schedule.answered_task(item)
-        if task.parts:
-            text = "all samples of a shard failed, and the shards of a step belong together"
-            return carried._replace(error=DatasetError(text))
-        _note_bad(task, item.worker, carried)
-        self.skip(Made(None, task, step=step))
-        return None
-
-    def _stop(self, error: BaseException) -> None:
-        """End the epoch with an exception, which the next step raises."""
-        self.window.keep_error(error)
-        self._let_go()
+        if task.part and self._stage.is_left(task, landed):
+            self._dispatcher.hand(task)  # the step's exception was raised
+            return None
+        self._pass_shards(task)
+        return Made(error, task, is_error=True)
 
     def _pass_shards(self, task: Task) -> None:
         """Drop the shards before one that failed: the exception stands in the place of the step."""
         if task.part:
-            self.pass_ahead()
+            self._pass_landed()
+
+    def _pass_landed(self) -> None:
+        """Count the batches that have landed, and drop them."""
+        for each in self._table.those(TaskState.LANDED):
+            self._dispatcher.hand(each)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the epoch here, so that its workers can serve another one. Idempotent."""
+        self._table.drop()
+        self._table.forget_error()
+        self.count()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._table.is_closed = True
+        with interrupt_after():
+            self._loan.give_back()
 
     def _end(self) -> None:
-        self._is_complete = not self.window.has_error
+        self._is_complete = self._table.error is None
         self._let_go()
         if self._options.on_end is not None:
             self._options.on_end()
 
-    def _leave(self) -> None:
+    def _leave(self, landed: list[Task]) -> Made:
         """Raise what ends the epoch, or hand over a last group that is short."""
-        if self._stage.cursor.failures is not None:
-            self._stage.cursor.count_handed()
-        error = self.window.error
+        table, stage, progress = self._table, self._stage, self.progress
+        self._let_go()
+        self.count()
+        error = table.error
         if error is not None:
-            self.made = Made(error, is_error=True)
-            self.window.forget_error()
-            return
-        if self.ahead:
-            if self._stage.delivers_short_group:
-                self.made = self._stage.take(self.ahead[:])
-                return
-            left = len(self.ahead)
-            self.pass_ahead()
-            self._stage.cursor.count_handed()
-            self._stage.warn_of_short_group(left, self._stage.cursor.batches)
-        self._stage.sweep()
-        cursor = self._stage.cursor
-        cursor.count_handed()
-        cursor.is_finished |= self._is_complete
-        if cursor.failures is not None and self._is_complete:
-            cursor.failures.summarize()
+            table.forget_error()
+            return Made(error, is_error=True)
+        if landed:
+            if stage.delivers_short_group:
+                return stage.take(landed)
+            self._pass_landed()
+            self.count()
+            stage.warn_of_short_group(len(landed), progress.batches)
+        stage.sweep()
+        progress.is_finished |= self._is_complete
+        if progress.failures is not None and self._is_complete:
+            progress.failures.summarize()
         raise StopIteration
-
-
-def _stop(found: weakref.ref[EpochIterator], error: BaseException) -> None:
-    batches = found()
-    if batches is not None:
-        batches._stop(error)
 
 
 def _note_bad(task: Task, worker: int, carried: WorkerError) -> None:

@@ -1,17 +1,16 @@
 """The samples that failed and were tolerated: what is known of them, and how many there may be.
 
 Imports the quarantine file and the types that cross. FailedSamples belong to an engine; an
-EpochFailures belongs to the cursor of one epoch, and counts what was delivered.
+EpochFailures belongs to the progress of one epoch, and counts what was delivered.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter, deque
-from collections.abc import Callable
 from typing import Any
 
-from reader._core.steps.handover import Task
+from reader._core.epoch.tasks import Task
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import NoBatching, count_of
 from reader.engine.quarantine import Quarantine
@@ -108,7 +107,6 @@ class EpochFailures:
 
     Attributes:
         count: how many, with those before.
-        stop: called once with the exception that the epoch ends with, when there are too many.
     """
 
     def __init__(
@@ -116,26 +114,32 @@ class EpochFailures:
     ) -> None:
         self._owner, self._config, self._epoch, self._total = owner, config, epoch, total
         self.count = before
-        self.stop: Callable[[BaseException], None] | None = None
         self._noted: set[tuple[int, int]] = set()  # (batch, which of its samples)
         self._kinds: Counter[str] = Counter()
         self._examples: dict[str, list[FailedSample]] = {}
-        self._is_over = False
+        self._excess: DatasetError | None = None
+        self._is_told = False
 
     def note(self, task: Task) -> None:
-        """Count what failed in a batch that was handed over; the caller holds the cursor's lock.
+        """Count what failed in a batch that was handed over.
 
-        A second call with a task changes nothing.
+        The caller holds the lock of the progress. A second call with a task changes nothing.
         """
         bad = () if task.snapshot is None else task.snapshot.bad
         for place, each in enumerate(bad):
-            if (task.seq, place) not in self._noted:
-                self._add(task.seq, each)
-                self._noted.add((task.seq, place))
-        if bad and not self._is_over and self.count > self._limit(task.seq + 1):
-            self._is_over = True
-            if self.stop is not None:
-                self.stop(self._error(task.seq + 1))
+            if (task.number, place) not in self._noted:
+                self._add(task.number, each)
+                self._noted.add((task.number, place))
+        if bad and self._excess is None and self.count > self._limit(task.number + 1):
+            self._excess = self._error(task.number + 1)
+
+    def excess(self) -> DatasetError | None:
+        """Return the exception that the epoch ends with, once, where too many failed; else None."""
+        error = self._excess
+        if error is None or self._is_told:
+            return None
+        self._is_told = True
+        return error
 
     def _add(self, batch: int, bad: BadSample) -> None:
         sample = FailedSample(

@@ -12,7 +12,6 @@ from typing import Any
 
 from reader.config import LoaderConfig
 from reader.engine.copier import Copier, copier_stats, end_copies
-from reader.engine.cursor import Cursor
 from reader.engine.registrar import Registrar
 from reader.engine.stage import Stage
 from reader.frameworks import make_adapters
@@ -35,7 +34,7 @@ class LandingPlaces:
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._copiers: list[Copier] = []  # by place, if they are devices
 
-    def stage(self, cursor: Cursor, has_shards: bool) -> Stage:
+    def stage(self, has_shards: bool) -> Stage:
         """Return the stage of an epoch; see Stage."""
         self._converts = self._converts or self._make_converts()
         copiers = self._copiers
@@ -43,7 +42,7 @@ class LandingPlaces:
             copiers[0].registrar.unlock_closed()
         ahead = self._copies_ahead if copiers else 0
         drop = self._config.drop_last_group
-        return Stage(self._converts, cursor, drop, copiers, ahead, has_shards)
+        return Stage(self._converts, drop, copiers, ahead, has_shards)
 
     def stats(self) -> dict[str, Any] | None:
         """Return counts of the copies; None: there are no devices. See `DataLoader.stats`."""

@@ -45,7 +45,7 @@ class PrefetchedEpoch:
         if [own_epoch(each) for each in self._carriers] != self._before:
             return False
         self._set(self._after)
-        return bool(self.batches.is_usable)
+        return bool(self.batches.epoch.is_usable)
 
     def drop(self) -> None:
         """Give its workers back, and undo its draws from `draws` unless more was drawn since."""

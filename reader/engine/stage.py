@@ -1,6 +1,6 @@
 """The stage: how batches land with the user, place by place.
 
-Imports the cursor and the copier. It belongs to one iterator; threads that share that take turns.
+Imports the tasks and the copier. It belongs to one iterator; threads that share that take turns.
 With several places the batches of a step are a group, and so are the shards of a step: they count
 when the group is handed over. A batch whose copy to a device was issued ahead counts then, too.
 """
@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reader._core.steps.handover import Made, Task
+from reader._core.epoch.handover import Made
+from reader._core.epoch.tasks import Task
 from reader.engine.copier import Copier
-from reader.engine.cursor import Cursor
 from reader.errors import ReaderError
 
 __all__ = ["Stage"]
@@ -28,13 +28,11 @@ class Stage:
         places: how many.
         most_ahead: how many batches are landed before they are handed over, at most: those of one
             group, and with devices those whose copies run while the user works.
-        cursor: the position of the last batch delivered.
         hands_over_at_once: a batch can be handed over as soon as it is made.
         has_shards: the batch sampler says which batches make a step; shard k lands on place k.
 
     Args:
         converts: for each place, what makes the user's batch; for a device its copier's `issue`.
-        cursor: of the epoch; it counts what the iterator handed over.
         drop_last_group: what becomes of a last group that is short: False: it is delivered; True:
             it is left out; None: it is left out with a UserWarning that says so.
         copiers: for each place, if they are devices.
@@ -44,13 +42,11 @@ class Stage:
     def __init__(
         self,
         converts: Sequence[Convert],
-        cursor: Cursor,
         drop_last_group: bool | None = False,
         copiers: Sequence[Copier] = (),
         copies_ahead: int = 0,
         has_shards: bool = False,
     ) -> None:
-        self.cursor = cursor
         self.places = len(converts)
         self.copiers = copiers
         self.most_ahead = self.places * (1 + copies_ahead)
@@ -68,32 +64,31 @@ class Stage:
         """
         return self._converts[(part if self.has_shards else index) % self.places]
 
-    def group_size(self, ahead: list[Made]) -> int:
+    def group_size(self, landed: list[Task]) -> int:
         """Return how many of the batches that have landed are handed over next; 0: some lack."""
         size = self.places
         if self.has_shards:
-            size = 1 if not ahead or ahead[0].task is None else max(1, ahead[0].task.parts)
-        return size if len(ahead) >= size else 0
+            size = 1 if not landed else max(1, landed[0].parts)
+        return size if len(landed) >= size else 0
 
-    def is_left(self, task: Task, ahead: list[Made]) -> bool:
+    def is_left(self, task: Task, landed: list[Task]) -> bool:
         """Whether a batch is a shard to be left out: an earlier shard of its step has failed."""
         if task.part == 0:
             return False
-        before = ahead[-1].task if ahead else None
-        return before is None or before.seq + 1 != task.seq or before.part + 1 != task.part
+        before = landed[-1] if landed else None
+        return before is None or before.number + 1 != task.number or before.part + 1 != task.part
 
-    def take(self, parts: list[Made]) -> Made:
+    def take(self, tasks: list[Task]) -> Made:
         """Return what is handed over next, of batches that have landed; no copy is waited for."""
         if self.copiers:
             values = [
-                self.copiers[place % self.places].deliver(part.value)
-                for place, part in enumerate(parts)
+                self.copiers[place % self.places].deliver(task.value)
+                for place, task in enumerate(tasks)
             ]
         else:
-            values = [part.value for part in parts]
-        first = parts[0].task
-        is_group = first is not None and first.parts > 0 if self.has_shards else self.places > 1
-        return Made(values if is_group else values[0], parts=parts)
+            values = [task.value for task in tasks]
+        is_group = tasks[0].parts > 0 if self.has_shards else self.places > 1
+        return Made(values if is_group else values[0], tasks=tasks)
 
     def check_capture(self) -> None:
         """Refuse to fetch a batch while a graph is captured: its copy would not be repeated."""

@@ -1,7 +1,7 @@
 """The state of an engine: saved after the last batch delivered, checked, and resumed from.
 
-Imports cursors and orders. A LoaderState belongs to one engine. The state it returns is the user's;
-the state it is given is copied.
+Imports the progress of epochs, workers' cursors and orders. A LoaderState belongs to one engine.
+The state it returns is the user's; the state it is given is copied.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
-from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
 from reader.engine.plain_state import REMEDY, check_plain
+from reader.engine.progress import Progress
+from reader.engine.worker_cursors import WorkerCursor, WorkerCursors
 from reader.errors import StateError, got, shown
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
@@ -78,19 +79,19 @@ class LoaderState:
             config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
         )
         self.base_seed = base_seed
-        self._cursor: Cursor | None = None  # of the iterator that the user got last
+        self._progress: Progress | None = None  # of the iterator that the user got last
         self.pending: dict[str, Any] | None = None  # loaded, and not begun with yet
 
     @property
-    def cursor(self) -> Cursor | None:
+    def progress(self) -> Progress | None:
         """The position of the iterator that the user got last."""
-        self.count_handed()
-        return self._cursor
+        self.count()
+        return self._progress
 
-    def count_handed(self) -> None:
+    def count(self) -> None:
         """Count what the user got from the newest iterator."""
-        if self._cursor is not None:
-            self._cursor.count_handed()
+        if self._progress is not None:
+            self._progress.count()
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class LoaderState:
         sampler: Any,
         batch_sampler: Any,
         draw_first: Callable[[], None],
-        prefetched: Cursor | None,
+        prefetched: Progress | None,
     ) -> dict[str, Any]:
         """Return the state of the loader.
 
@@ -109,20 +110,20 @@ class LoaderState:
             sampler: the loader's.
             batch_sampler: the loader's.
             draw_first: has the open epoch draw its first batch of indices, if it has not.
-            prefetched: the cursor of the next epoch, where it was begun ahead.
+            prefetched: the position in the next epoch, where it was begun ahead.
         """
         if self.pending is not None:
             return copy.deepcopy(self.pending)
         config = self._config
-        cursor = self.cursor
-        if cursor is not None and cursor.is_finished and prefetched is not None:
+        progress = self.progress
+        if progress is not None and progress.is_finished and prefetched is not None:
             self.follow(prefetched)
-            cursor = prefetched
-        is_open = cursor is not None and not cursor.is_finished
-        if is_open and isinstance(cursor, MapCursor) and not cursor.is_known:
+            progress = prefetched
+        is_open = progress is not None and not progress.is_finished
+        if is_open and progress is not None and not progress.is_known:
             draw_first()
-            if not cursor.is_known and cursor.resumed is not None:
-                return copy.deepcopy(cursor.resumed)  # dropped before anything was drawn
+            if not progress.is_known and progress.resumed is not None:
+                return copy.deepcopy(progress.resumed)  # dropped before anything was drawn
         state: dict[str, Any] = {
             "reader": _FORMAT,
             "kind": self._kind,
@@ -130,40 +131,40 @@ class LoaderState:
             "base_seed": self.base_seed,
             "fit": self._fit(sampler, batch_sampler),
         }
-        if cursor is None or not is_open or not _is_begun(cursor):
+        if progress is None or not is_open or not progress.is_known:
             state.update(epoch=epoch, batches=0, samples=0, turn=None, beyond=[])
-            if cursor is not None and is_open:  # a sampler may have counted its epoch already
-                state.update(epoch=cursor.epoch, epochs=dict(cursor.epochs))
+            if progress is not None and is_open:  # a sampler may have counted its epoch already
+                state.update(epoch=progress.epoch, epochs=dict(progress.epochs))
             else:
                 carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
                 state["epochs"] = carried_epochs(**carriers, sampler=sampler)
             workers = self._workers_between()
             if not config.is_iterable:
-                origin = cursor.origin if isinstance(cursor, MapCursor) else None
+                origin = None if progress is None else progress.origin
                 state["order"] = boundary_state(batches_of(sampler, batch_sampler), origin)
         else:
-            with cursor.lock:  # another thread may iterate meanwhile
-                return {**state, **self._open_state(cursor)}
+            with progress.lock:  # another thread may iterate meanwhile
+                return {**state, **self._open_state(progress)}
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
-    def _open_state(self, cursor: Cursor) -> dict[str, Any]:
+    def _open_state(self, progress: Progress) -> dict[str, Any]:
         """Return what the state says of an epoch that is begun and not finished."""
-        cursor.count_handed()
+        progress.count()
+        batches, mark, beyond, workers = progress.position()
         state: dict[str, Any] = {
-            "epoch": cursor.epoch,
-            "epochs": dict(cursor.epochs),
-            "batches": cursor.batches,
+            "epoch": progress.epoch,
+            "epochs": dict(progress.epochs),
+            "batches": batches,
             "samples": None,
             "turn": None,
             "beyond": [],
         }
-        if isinstance(cursor, MapCursor) and cursor.origin is not None:
-            state.update(turn=cursor.next_turn(self._workers), beyond=cursor.beyond)
-            state["samples"] = cursor.origin.samples(cursor.batches)
-            state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
-        if cursor.failures is not None:
-            state["failed"] = cursor.failures.count
-        workers = cursor.workers
+        if progress.origin is not None:
+            state.update(turn=progress.turn_at(batches, self._workers), beyond=beyond)
+            state["samples"] = progress.origin.samples(batches)
+            state["order"] = progress.origin.state(batches, mark)
+        if progress.failures is not None:
+            state["failed"] = progress.failures.count
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
     @property
@@ -188,7 +189,7 @@ class LoaderState:
         if not self.sends_snapshots and not config.is_iterable:
             return None
         size = config.batch_size or 1
-        last = None if self.cursor is None else self.cursor.workers
+        last = None if self.progress is None else self.progress.workers
         stays = config.persistent_workers or config.num_workers == 0
         if last is None or not stays:
             return self._new_workers(size)
@@ -225,24 +226,24 @@ class LoaderState:
             failed=state.get("failed", 0),
         )
 
-    def follow(self, prefetched: Cursor) -> None:
+    def follow(self, prefetched: Progress) -> None:
         """Begin an epoch that was begun ahead with what workers have sent by now.
 
         The last batch of the epoch before is counted after this one began. Call it before anything
         of the prefetched epoch is handed over.
         """
         if prefetched.workers is not None:
-            prefetched.workers = self._next_workers()
+            prefetched.begin_with(self._next_workers())
 
     def choose(self, epoch: int) -> None:
         """The user chose the next epoch: drop a loaded state of another one."""
         if self.pending is not None and self.pending["epoch"] != epoch:
             self.pending = None
 
-    def begun(self, cursor: Cursor) -> None:
+    def begun(self, progress: Progress) -> None:
         """Note the iterator that the user got."""
-        cursor.resumed = self.pending
-        self._cursor = cursor
+        progress.resumed = self.pending
+        self._progress = progress
         self.pending = None
 
     def _position(self, state: dict[str, Any]) -> Position:
@@ -283,7 +284,7 @@ class LoaderState:
             each.set_epoch(epoch)
         self.base_seed = taken["base_seed"]
         self.pending = taken
-        self._cursor = None
+        self._progress = None
         return int(taken["epoch"])
 
     def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
@@ -385,10 +386,6 @@ def _unlike(name: str, was: Any, own: Any) -> StateError:
         f"this state cannot be resumed: {name} was {was!r} when it was saved, and this loader has"
         f" {own!r}. {REMEDY}"
     )
-
-
-def _is_begun(cursor: Cursor) -> bool:
-    return not isinstance(cursor, MapCursor) or cursor.is_known
 
 
 def batches_of(sampler: Any, batch_sampler: Any) -> Any:

@@ -1,6 +1,6 @@
 """The supervisor of an epoch waits for answers, and handles what goes wrong meanwhile.
 
-Imports the window, backends and errors. It belongs to one iterator and runs in the thread that
+Imports the tasks, backends and errors. It belongs to one iterator and runs in the thread that
 iterates. It handles deaths of workers, failed starts, short memory and late batches.
 """
 
@@ -10,9 +10,11 @@ import pickle
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.epoch.dispatcher import Dispatcher
+from reader._core.epoch.handover import WaitStats
+from reader._core.epoch.tasks import Task, TaskState
 from reader._core.interpreter.signals import interrupt_after
-from reader._core.steps.handover import WaitStats
-from reader._core.steps.window import Window
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.failure import Failure, FailureKind
 from reader.engine.backends.backend import Death
@@ -27,7 +29,8 @@ from reader.engine.epoch_errors import (
     late,
 )
 from reader.engine.epoch_options import EpochOptions
-from reader.engine.schedule import Schedule
+from reader.engine.progress import Progress
+from reader.engine.task_source import Loss, Remedy, TaskSource
 from reader.engine.watchdog import Watchdog
 from reader.errors import ReaderError
 from reader.log import log as _log
@@ -41,16 +44,17 @@ _IDLE_DEATHS = 3  # per worker, without any batch in between: something kills th
 
 
 class EpochEnded(Exception):
-    """The workers ended, and the window has the error that the epoch ends with."""
+    """The workers ended, and the table has the error that the epoch ends with."""
 
 
 class Supervisor:
-    """Waits for batches; meanwhile it replaces workers, gives batches up and frees memory.
+    """Waits for answers; meanwhile it replaces workers, gives tasks up and frees memory.
 
     Args:
         loan: of the backend that makes the batches.
-        schedule: of the epoch.
-        window: of the epoch.
+        dispatcher: of the epoch; its table says what is in flight.
+        source: of the epoch: which tasks can be made again.
+        progress: of the epoch, for messages.
         options: see EpochOptions.
         stats: the times of waiting.
         look: called before each wait, and changes what there is; None: nothing does.
@@ -59,37 +63,37 @@ class Supervisor:
     def __init__(
         self,
         loan: Loan,
-        schedule: Schedule,
-        window: Window,
+        dispatcher: Dispatcher,
+        source: TaskSource,
+        progress: Progress,
         options: EpochOptions,
         stats: WaitStats,
         look: Callable[[], None] | None = None,
     ) -> None:
         backend = loan.backend
         self._look = look
-        self.worker_retries = options.worker_retries
-        self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
-        self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
         self._idle_deaths = 0  # since a batch was delivered
         self._idle_at = -1  # how many were delivered then, by all iterators of the loader
         self._loan = loan
         self._backend = backend
         self._works_ahead = backend.works_ahead
         self._feeder = backend.feeder
-        self._schedule = schedule
-        self._window = window
+        self._source = source
+        self._dispatcher = dispatcher
+        self._table = dispatcher.table
+        self._progress = progress
         self._options = options
         self._stats = stats
         self._is_torn = False  # a wait was cut short: a notice may be unhandled
         # from the beginning: loops over loaders with the same workers look at its samples, too
         self._watchdog = Watchdog(
-            backend, window.task_keys, options.epoch, options.warn_after, options.hang_after
+            backend, self._table, options.epoch, options.warn_after, options.hang_after
         )
 
     @property
     def is_usable(self) -> bool:
         """Whether batches can still be taken, in this process."""
-        return not self._window.is_closed and self._backend.is_usable
+        return not self._table.is_closed and self._backend.is_usable
 
     def check_backend(self) -> None:
         """Raise where the backend was closed, or belongs to another process."""
@@ -97,8 +101,15 @@ class Supervisor:
             return
         if self._backend.is_open:
             raise in_fork()
-        self._window.is_closed = True
-        raise closed(self._schedule.number_of(None), self._options)
+        self._table.is_closed = True
+        raise closed(self.next_number(), self._options)
+
+    def next_number(self) -> int:
+        """Return the number of the next batch in its epoch, for messages."""
+        if self._table.is_stream:
+            self._progress.count()
+            return self._progress.batches
+        return int(self._table.next_number)
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -121,7 +132,7 @@ class Supervisor:
             return item
         if self._look is not None:
             self._look()
-        if was_torn or self._window.has_unsent:
+        if was_torn or self._dispatcher.has_unsent:
             item = None  # treat it as a notice: Ctrl-C may have left one unhandled
         self._stats.begin()
         feeder, timeout_s = self._feeder, self._options.timeout_s
@@ -130,7 +141,7 @@ class Supervisor:
             while True:
                 if item is None:
                     self._attend()
-                    self._schedule.send()
+                    self._dispatcher.fill()
                 if is_enough is not None and is_enough():
                     return None
                 rest = None
@@ -152,8 +163,8 @@ class Supervisor:
                 if is_late and timeout_s is not None and feeder.clock_s() < began_s + timeout_s:
                     continue  # this process was stopped meanwhile
                 if is_late:
-                    number = self._schedule.number_of(None)
-                    raise late(self._backend, self._window.task_keys, number, self._options)
+                    number = self.next_number()
+                    raise late(self._backend, self._table.keys_of, number, self._options)
                 if item is not None:
                     self._is_torn = False
                     return item
@@ -173,23 +184,23 @@ class Supervisor:
         try:
             while (item := self._feeder.take()) is None:
                 self._attend()
-                self._schedule.send()
+                self._dispatcher.fill()
         finally:
             took_s = self._stats.end()
         if self._options.warn_after is not None and took_s > self._options.warn_after:
             self.tell_slow()
         if self._options.timeout_s is not None and took_s > self._options.timeout_s:
-            number = self._schedule.number_of(None)
-            raise late(self._backend, self._window.task_keys, number, self._options, took_s)
+            number = self.next_number()
+            raise late(self._backend, self._table.keys_of, number, self._options, took_s)
         return item
 
     def tell_slow(self) -> None:
         """Tell of the next batch, which this thread made in many seconds."""
-        self._watchdog.tell_made(self._schedule.number_of(None), self._stats.last_wait_s)
+        self._watchdog.tell_made(self.next_number(), self._stats.last_wait_s)
 
     def _attend(self) -> None:
         """Handle what else happened: a worker failed to start, died, or has room again."""
-        if self._window.is_closed:
+        if self._table.is_closed:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
         failed = self._feeder.failed_worker()
@@ -199,7 +210,7 @@ class Supervisor:
         if self._feeder.ended_workers():
             with interrupt_after():  # before Ctrl-C is raised, note which batches they had
                 death = self._replace_ended()
-        if not self.is_usable and self._window.has_error:
+        if not self.is_usable and self._table.error is not None:
             raise EpochEnded
         if death is not None:
             raise died(death, self._options.epoch, None)
@@ -207,28 +218,29 @@ class Supervisor:
     # -- errors ----------------------------------------------------------------------------------
 
     def error_of(
-        self, item: Failure, keys: list[Any], number: int, carried: WorkerError | None = None
+        self, task: Task, item: Failure, number: int, carried: WorkerError | None = None
     ) -> BaseException:
         """Return the exception of a Failure, with the deaths at its batch."""
-        deaths = self.deaths.get(item.seq, [])
-        hung = self._watchdog.hung.get(item.seq)
-        if item.kind is FailureKind.LOST and hung is not None:
-            return hung_sample(self._backend, item, keys, hung, self._options, number)
-        return exception_of(self._backend, item, carried, keys, deaths, self._options, number)
+        if item.kind is FailureKind.LOST and task.hung is not None:
+            return hung_sample(self._backend, item, task.keys, task.hung, self._options, number)
+        deaths = list(task.deaths)
+        return exception_of(self._backend, item, carried, task.keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
         """A worker failed to start, and is not replaced: raise that at its first batch, or now."""
-        lost = self._feeder.detach(failed.worker).seqs
-        seqs = [*lost, *self._window.held_by(failed.worker)]
-        if not seqs:
+        table = self._table
+        lost = [table[number] for number in self._feeder.detach(failed.worker).seqs]
+        tasks = sorted([*lost, *table.held_by(failed.worker)], key=lambda task: int(task.number))
+        if not tasks:
             self.raise_failed(failed)
-        self.failed[min(seqs)] = failed
-        self._window.drop_held(seqs)
-        self._feeder.give_up(min(seqs), failed.worker)
+        tasks[0].start_failure = failed
+        for task in tasks:
+            table.lose(task)
+        self._feeder.give_up(tasks[0].number, failed.worker)
 
     def raise_failed(self, failed: Failure) -> NoReturn:
         """End the epoch with what kept a worker from starting; the workers end."""
-        self._window.keep_error(failed_start(self._backend, failed, self._options))
+        self._table.end(failed_start(self._backend, failed, self._options))
         self._abort()
         raise EpochEnded
 
@@ -240,16 +252,17 @@ class Supervisor:
         try:
             deaths = self._backend.replace_ended()
         except BaseException as error:  # no worker can be started to make their batches
-            self._window.keep_error(error)
+            self._table.end(error)
             self._abort()
             return None
         for death in deaths:
             if not self.is_usable:
                 break
             if self._options.start_of is not None:
-                self._window.add_start(death.worker_id, self._options.start_of(death.worker_id))
-            is_hung = death.busy is not None and self.is_hung(death.busy)
-            self._schedule.lose(death, self)
+                start = self._options.start_of(death.worker_id)
+                self._dispatcher.add_start(death.worker_id, start)
+            is_hung = death.busy is not None and self._table[death.busy].hung is not None
+            self._lose(death)
             if is_hung or death.is_told:
                 continue
             if death.busy is None:
@@ -260,109 +273,151 @@ class Supervisor:
                 raised = death
         return raised
 
-    def is_hopeless(self, seq: int, death: Death) -> bool:
-        """Note a worker's death at a batch; returns whether it was one too many."""
-        deaths = self.deaths.setdefault(seq, [])
-        deaths.append(death)
-        return len(deaths) > self.worker_retries
+    def _lose(self, death: Death) -> None:
+        """Have a dead worker's tasks made again, or put an exception or an end in their places."""
+        for task, loss in self._source.lost(death, self._options.worker_retries):
+            if loss is Loss.AGAIN or (loss is Loss.RAISED and self._mark_bad(task, death)):
+                self._table.make_again([task])
+            else:
+                self._table.lose(task)
+                self._feeder.give_up(task.number, death.worker_id, loss is Loss.ENDED)
 
-    def is_hung(self, seq: int) -> bool:
-        """Whether the worker of a batch was ended because that hung."""
-        return seq in self._watchdog.hung
-
-    def mark_bad(self, seq: int, death: Death) -> bool:
+    def _mark_bad(self, task: Task, death: Death) -> bool:
         """Have a batch made without the sample at which its worker hung or died.
 
         False: samples may not fail, or nobody knows at which one it was.
         """
-        task, keys = self._window.task(seq), self._window.task_keys(seq)
-        hung = self._watchdog.hung.get(seq)
+        if not self._options.tolerates or self._table.is_stream:
+            return False
+        if not isinstance(task.payload, bytes):
+            return False
+        keys, hung = task.keys, task.hung
         row = death.row if hung is None else hung.row
         if len(keys) == 1:
             row = 0
-        is_sent = isinstance(task.payload, bytes) and task.kind not in _SINGLE
-        if not self._options.tolerates or not isinstance(task.payload, bytes):
-            return False
-        own = own_keys(keys)
-        if row < 0 and is_sent and len(own) == len(keys):
+        own, is_single = own_keys(keys), task.kind in _SINGLE
+        if row < 0 and not is_single and len(own) == len(keys):
             # __getitems__ fetched them all: have each fetched by itself, to see which it is
-            self._watchdog.hung.pop(seq, None)
-            task.kind = TaskKind.TASK_KEYS
-            task.payload = pickle.dumps([OneByOne(), *own], 5)
+            task.hung = None
+            task.kind, task.payload = TaskKind.TASK_KEYS, pickle.dumps([OneByOne(), *own], 5)
             return True
         row += len(keys) - len(own) if row >= 0 else 0
         if not 0 <= row < len(keys):
             return False
         if hung is None:
-            told = type(died(death, None, None)).__qualname__, str(died(death, None, None))
+            error = died(death, None, None)
+            told = type(error).__qualname__, str(error)
         else:
             told = "LoadTimeout", f"it took longer than hang_after={self._options.hang_after:g} s"
-            del self._watchdog.hung[seq]
         key = keys[row]
         if type(key) is BadKey:  # it was at one that takes its place
             keys[row] = key._replace(passed=key.passed + 1)
         else:
             keys[row] = BadKey(key, f"reader.errors.{told[0]}", told[1])
-        self.deaths.pop(seq, None)
-        is_single = task.kind in _SINGLE
+        task.hung, task.deaths = None, ()
         task.payload = pickle.dumps(keys[0] if is_single else keys, 5)
         task.kind = TaskKind.TASK_KEY if is_single else TaskKind.TASK_KEYS
         return True
-
-    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
-        """Put a failure, or the end of its worker, in the place of a task that never comes."""
-        self._feeder.give_up(seq, worker, is_end)
 
     def _count_idle_death(self, death: Death) -> None:
         delivered = self._stats.batches
         self._idle_deaths = 1 if delivered != self._idle_at else self._idle_deaths + 1
         self._idle_at = delivered
         if self._idle_deaths > _IDLE_DEATHS * self._backend.workers:
-            self._window.keep_error(died(death, self._options.epoch, None))
+            self._table.end(died(death, self._options.epoch, None))
             self._abort()
 
     def _abort(self) -> None:
         """End workers that cannot continue; the next epoch starts new ones."""
-        self._window.is_closed = True
+        self._table.is_closed = True
         self._backend.close_soon(0.0)
         with interrupt_after():
             self._loan.give_back()
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def shrink(self) -> None:
+    def make_again(self, task: Task, item: Failure) -> bool:
+        """Have a task made again that found no memory for its batch; False: that is raised."""
+        remedy = self._source.short_of_memory(task)
+        if remedy is Remedy.RAISE:
+            if not self._table.is_stream:
+                return False
+            if task.deaths:  # its worker died since, and the samples with it
+                item.kind = FailureKind.LOST
+                return False
+            with interrupt_after():
+                self._dispatcher.set_aside(task, item)  # the next call starts over
+            raise self.error_of(task, item, self.next_number())
+        if remedy is Remedy.SHRINK:
+            self._shrink()
+        else:
+            self._ask_again(task, item)
+        return True
+
+    def _shrink(self) -> None:
         """There is no memory for the next batch: keep fewer in flight, and have it made again."""
-        for failed in self.failed.values():
-            self.raise_failed(failed)  # its place in the order is forgotten below
-        self.halve()
+        table = self._table
+        for task in table.those(*_OPEN):
+            if task.start_failure is not None:
+                self.raise_failed(task.start_failure)  # its place in the order is forgotten below
+        self._halve()
         with interrupt_after():  # within it tasks count as held and as in flight
-            self._window.hold_all()
+            table.make_again(table.those(*_OPEN))
             in_order = self._options.in_order
             self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
-        self.await_idle()  # the answers to the old run are dropped by now
-        self.trim()
-        self.await_idle()
-        self._schedule.send()
+        self._await_idle()  # the answers to the old run are dropped by now
+        self._feeder.trim()
+        self._await_idle()
+        self._dispatcher.fill()
 
-    def halve(self) -> None:
+    def _ask_again(self, task: Task, item: Failure) -> None:
+        """A worker had no memory for a batch, and keeps its samples: ask for it before all others.
+
+        The first time the request is sent as soon as the worker has room; the second time when no
+        other batch takes up memory.
+        """
+        with interrupt_after():
+            is_new = task.kind != TaskKind.TASK_AGAIN
+            payload = task.number.to_bytes(8, "little") if is_new else task.payload
+            self._dispatcher.set_aside(task, item)  # the waits below may be interrupted
+        is_last = task.tries > 1
+        self._halve()
+        while is_last and self._table.those(TaskState.SENT, TaskState.ARRIVED):
+            self.set_aside(self.wait())
+        self._feeder.trim()
+        if is_last:
+            self._await_idle()  # the other workers give the slots back that they do not need
+        if task.deaths:
+            return  # its worker died just now
+        with interrupt_after():
+            self._table.ask_again(task, TaskKind.TASK_AGAIN, payload)
+            self._dispatcher.send_held()
+
+    def set_aside(self, item: Any) -> None:
+        """Accept what came before its turn, as a copy outside of the arena."""
+        with interrupt_after():
+            task = self._table.arrive(item.seq)
+            kept = item.private_copy() if type(item) is LoDTensorArray else item
+            self._dispatcher.set_aside(task, kept)
+
+    def _halve(self) -> None:
         """Keep half as many batches in flight from now on."""
-        if self._window.size > 1:
-            self._window.size //= 2
+        if self._table.size > 1:
+            self._table.size //= 2
             _log.warning(
                 "shared memory is short: at most %d batches are in flight for the rest of epoch %d."
                 " Lower batch_size or prefetch_factor, or keep fewer batches alive",
-                self._window.size,
+                self._table.size,
                 self._options.epoch,
             )
 
-    def trim(self) -> None:
-        """Have the memory of released batches given back."""
-        self._feeder.trim()
-
-    def await_idle(self) -> None:
+    def _await_idle(self) -> None:
         """Wait until no worker has anything to do; `timeout` at most."""
         while self._feeder.is_busy():
             self._is_torn = True
             if self._feeder.take(self._options.timeout_s) is False:
                 return
             self._attend()
+
+
+_OPEN = (TaskState.HELD, TaskState.SENT, TaskState.ARRIVED)

@@ -1,7 +1,7 @@
 """Tell, once, of a loader that gives each rank of a training all samples.
 
 Imports the rule of `reader.data.distributed_env`. Looks at samplers and datasets of the user, and
-calls nothing of them but `__len__`; the epoch's cursor calls what it is given here.
+calls nothing of them but `__len__`; the epoch's progress calls what it is given here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from reader._core.interpreter.signals import is_interrupt
 from reader.config import LoaderConfig
 from reader.data.distributed_env import Ranks, known_ranks
-from reader.engine.cursor import Cursor, StreamCursor
+from reader.engine.progress import Progress
 from reader.errors import ConfigError
 
 __all__ = ["warn_if_undivided"]
@@ -29,15 +29,15 @@ _DEEPEST = 8  # objects within objects
 
 
 def warn_if_undivided(
-    config: LoaderConfig, cursor: Cursor, sampler: Any, batch_sampler: Any
+    config: LoaderConfig, progress: Progress, sampler: Any, batch_sampler: Any
 ) -> None:
     """Warn where several ranks train together, and each reads all samples of a loader.
 
-    Of a stream that is known when its first batch was delivered: the cursor then warns.
+    Of a stream that is known when its first batch was delivered: the warning then comes.
 
     Args:
         config: the loader's.
-        cursor: of its first epoch.
+        progress: of its first epoch.
         sampler: the user's, or what the loader made; None: there is none.
         batch_sampler: likewise.
     """
@@ -49,8 +49,8 @@ def warn_if_undivided(
         return
     if _knows_ranks([config.dataset, sampler, batch_sampler]):
         return
-    if isinstance(cursor, StreamCursor):
-        _watch_stream(config.dataset, cursor, ranks)
+    if progress.is_stream:
+        _watch_stream(config.dataset, progress, ranks)
     elif config.sampler is None and config.batch_sampler is None:
         _warn_of_dataset(config, ranks)
     elif not _is_part(sampler if batch_sampler is None else batch_sampler, config.dataset):
@@ -80,15 +80,15 @@ def _warn_of_sampler(name: str, ranks: Ranks) -> None:
     )
 
 
-def _watch_stream(dataset: Any, cursor: StreamCursor, ranks: Ranks) -> None:
+def _watch_stream(dataset: Any, progress: Progress, ranks: Ranks) -> None:
     """Warn when the first batch was counted of a stream that did not call `reader.shard`."""
-    name, found = type(dataset).__name__, weakref.ref(cursor)  # a cursor holds no user's object
+    name, found = type(dataset).__name__, weakref.ref(progress)  # it calls the listener
 
     def look() -> None:
         own = found()
         if own is None or own.has_shard is None:
             return
-        own.on_count = None
+        own.listen(None)
         if own.has_shard:
             return
         warnings.warn(
@@ -101,7 +101,7 @@ def _watch_stream(dataset: Any, cursor: StreamCursor, ranks: Ranks) -> None:
             stacklevel=_level_of_loop(),
         )
 
-    cursor.on_count = look
+    progress.listen(look)
 
 
 def _level_of_loop() -> int:

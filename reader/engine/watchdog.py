@@ -1,19 +1,19 @@
 """What is told, and done, about a sample that takes very long while the loop waits for it.
 
-Imports backends, their log of times, and the stacks of workers. A Watchdog belongs to the
-supervisor of one epoch, and looks only while that waits, or that of a loader with the same workers:
-there is no thread, and no cost while batches come.
+Imports the tasks, backends, their log of times, and the stacks of workers. A Watchdog belongs to
+the supervisor of one epoch, and looks only while that waits, or that of a loader with the same
+workers: there is no thread, and no cost while batches come.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from reader._core.epoch.tasks import TaskTable
 from reader._core.wire.times_log import FIELDS
 from reader.engine.backends.backend import Backend, WorkerActivity, WorkerStatus
 from reader.errors import shown
@@ -50,32 +50,30 @@ class Watchdog:
 
     Args:
         backend: of the workers.
-        keys_of: returns the dataset's keys of a batch, by its number; [] for a stream.
+        table: the tasks of the epoch; a task learns there that its worker hung.
         epoch: its number, for messages.
         warn_after: seconds after which a sample is told once; None: never.
         hang_after: seconds after which its worker is ended; None: never.
 
     Attributes:
         own_pause_s: how long a wait may last before the next look; None: there is none.
-        hung: by the number of its batch what hung.
     """
 
     def __init__(
         self,
         backend: Backend,
-        keys_of: Callable[[int], list[Any]],
+        table: TaskTable,
         epoch: int,
         warn_after: float | None,
         hang_after: float | None,
     ) -> None:
-        self._backend, self._keys_of, self._epoch = backend, keys_of, epoch
+        self._backend, self._table, self._epoch = backend, table, epoch
         self._clock_s = backend.feeder.clock_s  # a worker is not slow while this process stands
         self._warn_after, self._hang_after = warn_after, hang_after
         limits = [limit for limit in (warn_after, hang_after) if limit is not None]
         self.own_pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
         if self.own_pause_s is not None:
             backend.feeder.watch_pauses(min(_TICK_S, self.own_pause_s))
-        self.hung: dict[int, Hung] = {}
         # worker -> its process, the batch and the row that it is at, and since when
         self._seen: dict[int, tuple[tuple[int | None, int | None, int], float]] = {}
         self._told: set[tuple[int, int | None, int]] = set()
@@ -130,7 +128,7 @@ class Watchdog:
         records = np.frombuffer(self._backend.feeder.times.last(1), _RECORD)
         # a batch that failed has no record: then it is that of an earlier one
         if len(records) and records[0]["begun_ns"] >= ended_ns - (took_s + _LEAST_S) * 1e9:
-            keys = own_keys(self._keys_of(int(records[0]["seq"])))
+            keys = own_keys(self._table.keys_of(int(records[0]["seq"])))
             slowest_s, row = int(records[0]["slowest_ns"]) * 1e-9, int(records[0]["slowest_row"])
             if len(keys) == 1:
                 slowest_s, row = int(records[0]["fetch_ns"]) * 1e-9, 0
@@ -146,13 +144,13 @@ class Watchdog:
         key = status.worker_id, status.batch, status.sample
         hang_after = self._hang_after
         if hang_after is not None and seconds >= hang_after and status.batch is not None:
-            if status.batch in self.hung:
+            if status.batch not in self._table or self._table[status.batch].hung is not None:
                 return
             stack = _stack(status)
             now = self._backend.statuses()[status.worker_id]
             if (now.pid, now.batch, now.sample) != (status.pid, status.batch, status.sample):
                 return  # it went on meanwhile
-            self.hung[status.batch] = Hung(status.sample, seconds, stack)
+            self._table[status.batch].hung = Hung(status.sample, seconds, stack)
             if self._backend.end_worker(status.worker_id):
                 end = ", which is ended and replaced"
                 _log.warning("%s", self._said(status, seconds, stack, end))
@@ -169,7 +167,7 @@ class Watchdog:
         if status.activity is WorkerActivity.STARTING:
             text = f"{who} has been starting for {seconds:.1f} s so far"
             return f"{text}. It is here:\n{stack}" if stack else text
-        keys = [] if batch is None else own_keys(self._keys_of(batch))
+        keys = [] if batch is None else own_keys(self._table.keys_of(batch))
         where = f"batch {batch} of epoch {self._epoch}"
         what = where if row < 0 else _sample(keys, row, where)
         text = f"{what} has taken {seconds:.1f} s so far, by {who}{end}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from reader._core.steps.handover import Handover
+from reader._core.epoch.handover import Handover
 from reader._core.wire.times_log import TimesLog
 from reader.caching.cached_dataset import caches_of
 from reader.engine.auto import choice_of

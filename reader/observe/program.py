@@ -20,14 +20,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from reader._core.epoch.iterator import EpochIterator
 from reader._core.wire.times_log import TimesLog
 from reader.caching.cached_dataset import caches_of, sum_of
 from reader.checks import refuse_url
 from reader.data.distributed_env import launched_ranks
-from reader.engine.backends.backend import WorkerStatus
+from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
-from reader.engine.epoch import EpochIterator
 from reader.errors import ConfigError, ReaderError, printable
 from reader.files import open_to_write
 from reader.observe.chart import plot_refusal
@@ -86,7 +86,8 @@ class LoaderOfProgram(Observed):
         if engine is not None or batches is None:
             return super()._observed_workers()
         batches.give_way()
-        return batches.backend.statuses()  # `for batch in DataLoader(...)` keeps only the iterator
+        backend: Backend = batches.epoch.backend
+        return backend.statuses()  # `for batch in DataLoader(...)` keeps only the iterator
 
     def _observed_stats(self) -> dict[str, Any] | None:
         engine, batches = self._engine_ref(), self._batches()
@@ -97,8 +98,8 @@ class LoaderOfProgram(Observed):
             found = engine.stats()
             self._devices = found["devices"]
         elif batches is not None:
-            self._devices = copier_stats(batches.copiers)
-            arena = batches.backend.arena
+            self._devices = copier_stats(batches.epoch.copiers)
+            arena = batches.epoch.backend.arena
             with suppress(ReaderError):  # it is closed at the iterator's end
                 found["arena"] = None if arena is None else {**arena.stats(), "is_open": True}
         return {**found, "devices": self._devices}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from reader import DataLoader, IterableDataset, Ray, get_worker_info
-from tests.datasets import Rows, check_rows
+from tests.datasets import Rows, Slow, check_rows
 
 WORKERS = 2
 MANY = 16  # batches of a worker
@@ -26,14 +25,6 @@ class Part(IterableDataset[int]):
         info = get_worker_info()
         assert info is not None
         return iter(range(info.id, self.count, info.num_workers))
-
-
-class Pause(Rows):
-    """Samples that take their time."""
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(0.25)
-        return super().__getitem__(index)
 
 
 class Large:
@@ -78,7 +69,7 @@ def test_a_number_that_is_passed_is_what_is_in_flight(backend: Ray, given: int) 
 
 
 def test_slow_batches_are_two_in_flight(backend: Ray) -> None:
-    with DataLoader(Pause(24), num_workers=WORKERS, backend=backend) as loader:
+    with DataLoader(Slow(0.25, 24), num_workers=WORKERS, backend=backend) as loader:
         assert most_in_flight(loader) <= 2 * WORKERS
         assert factor(loader) == 2
 

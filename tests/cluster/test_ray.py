@@ -9,7 +9,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,15 @@ from reader import (
     ConfigError,
     ConfigTypeError,
     DataLoader,
-    IterableDataset,
     Ray,
     ReaderError,
     WorkerPool,
-    shard,
 )
 from tests.cluster.actors import actors, lander_of
 from tests.cluster.nodes import await_nodes
-from tests.datasets import At, Augmented, Calls, PidRows, Raise, Rows, check_rows, digest_of
+from tests.datasets import At, Augmented, Calls, PidRows, Raise, Rows, Slow, check_rows, digest_of
 from tests.processes import kill_and_wait, open_pid, wait_gone, wait_until
+from tests.streams import Sharded
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
 
@@ -98,7 +96,7 @@ def test_killed_actors_cost_no_batch(backend: Ray, number: int) -> None:
 def test_killed_node_costs_no_batch(cluster: Any, backend: Ray) -> None:
     node = cluster.add_node(num_cpus=2, object_store_memory=200 << 20)
     options: dict[str, Any] = {"batch_size": 4, "worker_retries": 10}
-    with DataLoader(Slow(800), num_workers=6, backend=backend, **options) as loader:
+    with DataLoader(Slow(0.002, 800), num_workers=6, backend=backend, **options) as loader:
         batches = []
         for n, batch in enumerate(loader):
             batches.append(batch)
@@ -109,23 +107,11 @@ def test_killed_node_costs_no_batch(cluster: Any, backend: Ray) -> None:
     await_nodes(cluster.address, 3)
 
 
-class Slow(Rows):
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        threading.Event().wait(0.002)
-        return super().__getitem__(index)
-
-
-class Late(Rows):
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        threading.Event().wait(1.6)
-        return super().__getitem__(index)
-
-
 def test_worker_that_takes_long_is_not_taken_for_a_damaged_one(
     backend: Ray, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: dict[str, Any] = {"num_workers": 2, "prefetch_factor": 1, "backend": backend}
-    with DataLoader(Late(4), **options) as loader:
+    with DataLoader(Slow(1.6, 4), **options) as loader:
         batches = iter(loader)
         lander = lander_of(loader)
         whole(list(batches), 4, 1)
@@ -135,7 +121,7 @@ def test_worker_that_takes_long_is_not_taken_for_a_damaged_one(
 
 def test_killed_lander_costs_no_batch(backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "worker_retries": 10}
-    with DataLoader(Slow(400), num_workers=2, backend=backend, **options) as loader:
+    with DataLoader(Slow(0.002, 400), num_workers=2, backend=backend, **options) as loader:
         batches = []
         for n, batch in enumerate(loader):
             batches.append(batch)
@@ -144,16 +130,8 @@ def test_killed_lander_costs_no_batch(backend: Ray) -> None:
     whole(batches, 400, 4)
 
 
-class Numbers(IterableDataset[int]):
-    def __init__(self, count: int = 40) -> None:
-        self.count = count
-
-    def __iter__(self) -> Iterator[int]:
-        yield from shard(range(self.count))
-
-
 def test_streams_and_states_go_from_here_to_there_and_back(backend: Ray) -> None:
-    for dataset in (Numbers(), list(range(40))):
+    for dataset in (Sharded(40), list(range(40))):
         local = DataLoader(dataset, batch_size=4, num_workers=2)
         want = [batch.tolist() for batch in local]
         batches = iter(local)
@@ -261,7 +239,7 @@ def test_what_the_cluster_cannot_do_is_told_in_seconds(
 
 def test_loader_goes_on_with_the_workers_that_there_is_room_for(cluster: Any) -> None:
     backend = Ray(address=cluster.address, resources={"CPU": 2}, start_timeout=1)
-    with DataLoader(Slow(200), batch_size=4, num_workers=8, backend=backend) as loader:
+    with DataLoader(Slow(0.002, 200), batch_size=4, num_workers=8, backend=backend) as loader:
         whole(list(loader), 200, 4)
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import ConfigTypeError, DataLoader, IterableDataset, Ray, WorkerDied, shard
+from reader import ConfigTypeError, DataLoader, Ray, WorkerDied
 from tests.datasets import Augmented, Calls, digest_of
 from tests.processes import ROOT, wait_until
+from tests.streams import Sharded
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
 
@@ -83,16 +84,11 @@ def test_random_numbers_are_those_of_own_workers(backend: Ray) -> None:
     assert digest_of([batch for _, batch in both]) == other
 
 
-class Numbers(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        yield from shard(range(40))
-
-
 def test_streams_are_each_programs_own(backend: Ray) -> None:
-    want = [batch.tolist() for batch in DataLoader(Numbers(), batch_size=4, num_workers=2)]
+    want = [batch.tolist() for batch in DataLoader(Sharded(40), batch_size=4, num_workers=2)]
     with (
-        DataLoader(Numbers(), batch_size=4, num_workers=2, backend=backend) as one,
-        DataLoader(Numbers(), batch_size=4, num_workers=2, backend=backend) as another,
+        DataLoader(Sharded(40), batch_size=4, num_workers=2, backend=backend) as one,
+        DataLoader(Sharded(40), batch_size=4, num_workers=2, backend=backend) as another,
     ):
         both = [(a.tolist(), b.tolist()) for a, b in zip(one, another, strict=True)]
     assert both == list(zip(want, want, strict=True))

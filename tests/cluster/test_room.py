@@ -6,19 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from reader import DataLoader, Ray
-from tests.datasets import Rows, check_rows
+from tests.datasets import Slow, check_rows
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
-
-
-class Endless(Rows):
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        threading.Event().wait(0.02)
-        return super().__getitem__(index)
 
 
 class Steps:
@@ -42,7 +35,7 @@ def test_workers_follow_waiting_and_the_nodes_that_there_are(cluster: Any) -> No
     first = node(3)
     backend = Ray(address=cluster.address, resources={"room": 1}, start_timeout=1)
     options: dict[str, Any] = {"batch_size": 4, "worker_retries": 100, "backend": backend}
-    with DataLoader(Endless(1 << 20), num_workers="auto", **options) as loader:
+    with DataLoader(Slow(0.02, 1 << 20), num_workers="auto", **options) as loader:
         assert loader.num_workers == 256
         steps = Steps(loader)
         steps.until(lambda: loader.chosen["num_workers"] == 3)
@@ -58,7 +51,7 @@ def test_workers_follow_waiting_and_the_nodes_that_there_are(cluster: Any) -> No
 def test_workers_that_nobody_waits_for_rest(cluster: Any) -> None:
     backend = Ray(address=cluster.address, resources={"CPU": 0.5}, start_timeout=1)
     options: dict[str, Any] = {"batch_size": 4, "backend": backend}
-    with DataLoader(Endless(1 << 20), num_workers="auto", **options) as loader:
+    with DataLoader(Slow(0.02, 1 << 20), num_workers="auto", **options) as loader:
         steps = Steps(loader)
         steps.until(lambda: loader.chosen["num_workers"] > 3)
         most = loader.chosen["num_workers"]

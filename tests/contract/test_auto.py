@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import reader
-from reader import ConfigError, ConfigTypeError, DataLoader, IterableDataset
+from reader import ConfigError, ConfigTypeError, DataLoader
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.pool import Pool
 from reader.engine.tuner import Choice
 from reader.observe.observed import options_of
+from tests.streams import RangeStream
 
 KINDS = [
     {},
@@ -95,6 +96,7 @@ def numbers_of_workers(seed: int) -> Iterator[int]:
         yield int(rng.integers(1, 5))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}, {"in_order": False}])
 @pytest.mark.parametrize("seed", range(3))
 def test_any_change_at_any_time_loses_nothing(
@@ -241,11 +243,6 @@ def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(loader._engine.auto, AutoWorkers)
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
-
-
 class Stateful(Waiting):
     def state_dict(self) -> dict[str, int]:
         return {}
@@ -257,8 +254,18 @@ class Stateful(Waiting):
 @pytest.mark.parametrize(
     ("dataset", "options", "error", "text"),
     [
-        (Stream(), {"num_workers": "auto"}, ConfigError, "an iterable dataset has a part for each"),
-        (Stream(), {"prefetch_factor": "auto"}, ConfigError, "an iterable dataset has a part for"),
+        (
+            RangeStream(8),
+            {"num_workers": "auto"},
+            ConfigError,
+            "an iterable dataset has a part",
+        ),
+        (
+            RangeStream(8),
+            {"prefetch_factor": "auto"},
+            ConfigError,
+            "an iterable dataset has a part",
+        ),
         (Stateful(), {"num_workers": "auto"}, ConfigError, "has a dataset with a state of its own"),
         (Waiting(), {"prefetch_factor": "auto"}, ConfigError, 'pass num_workers="auto" as well'),
         (Waiting(), {"num_workers": "most"}, ConfigTypeError, "num_workers must be an int"),

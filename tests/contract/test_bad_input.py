@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reader import ConfigError, ConfigTypeError, DataLoader, ReaderError
-from tests.datasets import Rows
+from tests.datasets import NoLength, Rows
 from tests.names import shown
 
 # name of the argument -> (value, is it the type that is wrong, part of the text)
@@ -110,11 +110,6 @@ def test_contradictory_arguments_are_refused_together(options: dict[str, Any], t
         DataLoader(Rows(8), **options)
 
 
-class NoLen:
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
 class NoItems:
     def __len__(self) -> int:
         return 5
@@ -132,7 +127,7 @@ class OddLen(Rows):
 @pytest.mark.parametrize(
     ("dataset", "kind", "text"),
     [
-        (NoLen(), ConfigTypeError, "without __len__"),
+        (NoLength(), ConfigTypeError, "without __len__"),
         (NoItems(), ConfigTypeError, "without __getitem__"),
         (5, ConfigTypeError, "got 5"),
         (None, ConfigTypeError, "None"),
@@ -160,7 +155,7 @@ def test_wrong_dataset_is_refused(dataset: Any, kind: type[Exception], text: str
 def test_dataset_without_len_works_with_a_sampler() -> None:
     for options in ({"sampler": [4, 2], "batch_size": 2}, {"batch_sampler": [[4, 2]]}):
         for workers in (0, 1):
-            with DataLoader(NoLen(), num_workers=workers, **options) as loader:  # type: ignore[arg-type]
+            with DataLoader(NoLength(), num_workers=workers, **options) as loader:  # type: ignore[arg-type]
                 assert [batch.tolist() for batch in loader] == [[4, 2]]
 
 

@@ -17,7 +17,6 @@ import pytest
 
 import reader
 from reader import ConfigError, DataLoader, Dataset, cache
-from reader.compat.torch import DataLoader as TorchFace
 from reader.images import (
     CenterCrop,
     ImageFolder,
@@ -68,7 +67,7 @@ def rows(batches: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_each_sample_is_made_once_by_all_workers(way: str, where: str, tmp_path: Path) -> None:
@@ -168,7 +167,7 @@ def bytes_after_an_epoch(rank: Any) -> int:
     return int(rank.stdout.readline())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("launcher", LAUNCHED)
 def test_ranks_of_one_host_use_the_memory_of_one(launcher: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -181,7 +180,7 @@ def test_ranks_of_one_host_use_the_memory_of_one(launcher: str, tmp_path: Path) 
     assert not [name for name in memory_files() if "lodreader-cache-" in name]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("environments", MADE_TWICE.values(), ids=MADE_TWICE)
 def test_processes_that_are_no_ranks_of_one_launch_share_no_memory(
     environments: list[dict[str, str]], tmp_path: Path
@@ -246,6 +245,8 @@ def memory_files() -> list[str]:
 @pytest.mark.peer
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_pytorchs_loader_and_the_face_use_it_too(method: str, tmp_path: Path) -> None:
+    from reader.compat.torch import DataLoader as TorchFace
+
     data = pytest.importorskip("torch").utils.data
     for kind in (data.DataLoader, TorchFace):
         log = tmp_path / kind.__module__
@@ -295,7 +296,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", ["none", "threads", "fork", "spawn"])
 def test_kept_pictures_are_those_of_the_files(

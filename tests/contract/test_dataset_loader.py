@@ -107,6 +107,7 @@ def test_steps_may_be_shards(files: str, workers: tuple[int, int]) -> None:
     assert [plain(step) for step in loader] == [[[100], [101, 102]], [[103]]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_run_resumes_at_any_batch(files: str, workers: tuple[int, int]) -> None:
     def make() -> DatasetLoader:

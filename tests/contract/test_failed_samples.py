@@ -231,6 +231,7 @@ def test_a_batch_of_which_nothing_is_left_is_left_out(way: str) -> None:
     assert [numbers[0] for _, numbers in again] == found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["none", "processes", "threads"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 7])

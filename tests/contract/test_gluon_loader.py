@@ -23,6 +23,7 @@ import pytest
 from reader import ConfigError, LoadTimeout
 from reader.compat.gluon import DataLoader, DataLoaderV1, batchify, nlp
 from reader.compat.gluon.arrays import is_nd
+from tests.datasets import Fails, Pids
 from tests.peers import impure_datasets
 
 WORKERS: dict[str, dict[str, Any]] = {
@@ -297,21 +298,11 @@ def test_a_batch_is_made_by_one_worker_sample_after_sample(
 
 def test_the_loader_is_kept_by_its_iterator_and_its_workers_by_the_loader() -> None:
     assert plain(next(iter(DataLoader([1, 2, 3], 2, num_workers=2)))) == [1, 2]
-    loader = DataLoader(Pids(), 1, num_workers=1)
+    loader = DataLoader(Pids(4), 1, num_workers=1)
     pids = {plain(batch)[0] for _ in range(3) for batch in loader}
     loader.close()
     assert len(pids) == 1
     assert pids != {os.getpid()}
-
-
-class Pids:
-    """Samples tell the process that makes them."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> int:
-        return os.getpid()
 
 
 class Counter:
@@ -426,18 +417,8 @@ def test_a_copy_of_a_loader_works() -> None:
 # -- errors --------------------------------------------------------------------------------------
 
 
-class Bad:
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> int:
-        if index == 2:
-            raise ZeroDivisionError("of the user")
-        return index
-
-
 def test_after_an_error_the_epoch_and_the_loader_go_on(workers: dict[str, Any]) -> None:
-    loader = DataLoader(Bad(), 2, **workers)
+    loader = DataLoader(Fails(2, 6), 2, **workers)
     for _ in range(2):
         batches = iter(loader)
         assert plain(next(batches)) == [0, 1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from reader._core.steps.handover import Handover, Made
+from reader._core.epoch.handover import Handover, Made
 from reader._core.wire.channel import TaskKind
 from tests.wire import Wire, wire
 

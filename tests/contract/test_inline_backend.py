@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from reader import DatasetError, IterableDataset, ReaderError, sample_rng
+from reader import DatasetError, ReaderError, sample_rng
 from reader.policy import BatchPolicy, Policy
 from tests.faces import Face
+from tests.streams import RangeStream
 
 INLINE = Policy(batch=BatchPolicy(is_as_collated=True))
 
@@ -24,11 +25,6 @@ class Threads:
 
     def __getitem__(self, index: int) -> tuple[int, str]:
         return index, threading.current_thread().name
-
-
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(7))
 
 
 def test_batches_are_made_in_the_thread_that_asks_and_are_what_collate_fn_returned() -> None:
@@ -49,7 +45,7 @@ def test_batches_are_made_in_the_thread_that_asks_and_are_what_collate_fn_return
 
 
 @pytest.mark.parametrize("places", [1, 2])
-@pytest.mark.parametrize("dataset", [range(7), Stream()], ids=["map", "stream"])
+@pytest.mark.parametrize("dataset", [range(7), RangeStream(7)], ids=["map", "stream"])
 def test_each_place_gets_its_batch(places: int, dataset: Any) -> None:
     loader = Face(INLINE, dataset, batch_size=2, collate_fn=list, places=["cpu"] * places)
     wanted: Any = [[0, 1], [2, 3], [4, 5], [6]]

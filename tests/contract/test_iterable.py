@@ -24,7 +24,7 @@ from reader import (
     shuffle_buffer,
 )
 from tests.datasets import digest_of
-from tests.streams import Endless, Noisy, Parts, Sharded, order_of, values_of
+from tests.streams import Endless, Iterates, Noisy, Parts, Sharded, order_of, values_of
 
 COUNTS = pytest.mark.parametrize(
     "workers",
@@ -147,14 +147,19 @@ def test_01_property_any_shards_any_window(
 @COUNTS
 def test_01_shard_deals_each_item_to_one_worker(workers: int, contiguous: bool) -> None:
     with DataLoader(
-        Sharded(23, contiguous), batch_size=None, num_workers=workers, persistent_workers=True
+        Sharded(23, contiguous=contiguous),
+        batch_size=None,
+        num_workers=workers,
+        persistent_workers=True,
     ) as loader:
         for _ in range(2):
             found = list(loader)
             assert sorted(found) == list(range(23))
             if not contiguous:
                 assert found == list(range(23))
-    with DataLoader(Sharded(23, contiguous), batch_size=4, num_workers=workers) as loader:
+    with DataLoader(
+        Sharded(23, contiguous=contiguous), batch_size=4, num_workers=workers
+    ) as loader:
         assert sorted(itertools.chain(*(b.tolist() for b in loader))) == list(range(23))
 
 
@@ -248,13 +253,6 @@ def test_worker_info_is_that_of_the_worker_that_iterates(workers: int) -> None:
     assert get_worker_info() is None
 
 
-class Plain:
-    """Nothing but __iter__."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(7))
-
-
 def classes() -> dict[str, Any]:
     import paddle
     import torch
@@ -282,14 +280,14 @@ def classes() -> dict[str, Any]:
     return {
         "torch": Torch(),
         "paddle": Paddle(),
-        "plain": Plain(),
+        "plain": Iterates(range, 7),
         "dict": dict.fromkeys(range(7)).keys(),
         "indexed": Indexed(),
-        "chain": ChainDataset([Plain(), []]),
+        "chain": ChainDataset([Iterates(range, 7), []]),
     }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["torch", "paddle", "plain", "dict", "indexed", "chain"])
 @FEW
 def test_iterable_of_any_kind_is_iterated_over(workers: int, kind: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import CollateError, DataLoader, DatasetError, IterableDataset, shard
+from reader import CollateError, DataLoader, DatasetError, IterableDataset
 from tests.datasets import OddError, Point, UnpicklableResult, digest_of
 from tests.streams import (
     ActParts,
@@ -454,18 +454,13 @@ def test_02_kept_batches_of_a_stream_stay_right(workers: int) -> None:
         assert sorted(itertools.chain(*(v.tolist() for v in kept[:500]))) == list(range(2000))
 
 
-class Dealt(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        yield from shard(range(400))
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("places", [1, 3])
 def test_threads_that_share_an_iterator_take_turns(
     workers: int, is_stream: bool, places: int
 ) -> None:
-    data: Any = Dealt() if is_stream else range(400)
+    data: Any = Sharded(400) if is_stream else range(400)
     with DataLoader(data, batch_size=2, num_workers=workers, places=["cpu"] * places) as loader:
         batches = iter(loader)
         found: list[int] = []

@@ -64,6 +64,7 @@ class Nested(Split):
         assert info_of(self.library) is before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_01_a_stream_split_by_a_librarys_function_has_each_sample_once(
     library: str, each_cell: Cell

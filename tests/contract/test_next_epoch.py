@@ -25,22 +25,10 @@ from reader import (
 )
 from tests.datasets import Rows, check_rows
 from tests.processes import kill_and_wait, wait_until
-from tests.streams import Parts, mark, marks, order_of, values_of
+from tests.streams import Marking, Parts, marks, order_of, values_of
 
 AHEAD: dict[str, Any] = {"persistent_workers": True, "prefetch_next_epoch": True}
 EITHER = pytest.mark.parametrize("ahead", [False, True])
-
-
-class Marking(Rows):
-    """Rows; each sample that is made adds a byte to a file."""
-
-    def __init__(self, log: str, count: int = 16) -> None:
-        super().__init__(count)
-        self.log = log
-
-    def __getitem__(self, index: int) -> Any:
-        mark(self.log)
-        return super().__getitem__(index)
 
 
 class Epochs(Rows):
@@ -136,7 +124,9 @@ def test_prefetch_needs_workers_that_stay() -> None:
 
 def test_first_batches_are_made_before_the_next_epoch_is_asked_for(tmp_path: Path) -> None:
     log = str(tmp_path / "log")
-    with DataLoader(Marking(log), batch_size=2, num_workers=2, prefetch_factor=2, **AHEAD) as it:
+    with DataLoader(
+        Marking(log, 16), batch_size=2, num_workers=2, prefetch_factor=2, **AHEAD
+    ) as it:
         for epoch in range(4):
             for n, batch in enumerate(it):
                 check_rows(batch, (2 * n, 2 * n + 1))
@@ -149,7 +139,7 @@ def test_first_batches_are_made_before_the_next_epoch_is_asked_for(tmp_path: Pat
 def test_next_epoch_begins_with_the_last_batch_and_not_after_it(tmp_path: Path) -> None:
     """While the user trains on the last batch, the workers make the next ones."""
     log = str(tmp_path / "log")
-    with DataLoader(Marking(log), batch_size=2, num_workers=1, **AHEAD) as loader:
+    with DataLoader(Marking(log, 16), batch_size=2, num_workers=1, **AHEAD) as loader:
         batches = iter(loader)
         for _ in range(8):
             batch = next(batches)
@@ -330,7 +320,7 @@ def samplers() -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @PATHS
 @EITHER
 @pytest.mark.parametrize("kind", ["ours", "ours, rank 1", "in order", "paddle"])

@@ -11,7 +11,7 @@ import pytest
 
 from reader import DataLoader, LoDTensor
 from tests.datasets import Box, Calls, Rows, check_rows
-from tests.streams import Parts, mark, marks, order_of, values_of
+from tests.streams import Marking, Parts, marks, order_of, values_of
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 FRAMEWORKS = pytest.mark.parametrize("framework", ["numpy", "torch", "paddle"])
@@ -166,16 +166,6 @@ def test_02_without_workers_nothing_is_copied_twice() -> None:
 # ---- how far ahead -----------------------------------------------------------------------------
 
 
-class Marking(Rows):
-    def __init__(self, log: str, count: int = 400) -> None:
-        super().__init__(count)
-        self.log = log
-
-    def __getitem__(self, index: int) -> Any:
-        mark(self.log)
-        return super().__getitem__(index)
-
-
 @pytest.mark.parametrize(
     ("options", "window"),
     [
@@ -196,7 +186,7 @@ def test_as_many_batches_are_made_ahead_as_the_options_say(
     options: dict[str, Any], window: int, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "log")
-    with DataLoader(Marking(log), batch_size=4, **options) as loader:
+    with DataLoader(Marking(log, 400), batch_size=4, **options) as loader:
         batches = iter(loader)
         for taken in range(4):
             if taken:
@@ -211,6 +201,6 @@ def test_as_many_batches_are_made_ahead_as_the_options_say(
 @pytest.mark.parametrize("workers", [0, 2])
 def test_nothing_is_drawn_before_an_epoch_is_asked_for(workers: int, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
-    with DataLoader(Marking(log), batch_size=4, num_workers=workers) as loader:
+    with DataLoader(Marking(log, 400), batch_size=4, num_workers=workers) as loader:
         assert len(loader) == 100
         assert marks(log) == 0

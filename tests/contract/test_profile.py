@@ -104,6 +104,8 @@ QUICK: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.alone  # it times what a sample takes
 @pytest.mark.parametrize("way", QUICK)
 @pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
 def test_one_slow_sample_of_many_quick_ones_is_named(workers: int, kind: str, way: str) -> None:
@@ -183,6 +185,7 @@ def faces() -> list[Any]:
     return [reader.DataLoader, *(x.DataLoader for x in (compat.torch, compat.paddle, compat.gluon))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("as_method", [True, False])

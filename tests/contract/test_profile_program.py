@@ -193,6 +193,7 @@ def test_each_rank_has_files_of_its_own(
     assert (tmp_path / "all.json").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from reader import BatchSampler, DataLoader, ReaderError, SequenceSampler
+from reader._core.epoch.iterator import EpochIterator
 from reader._core.interpreter.signals import draw_into
 from reader.engine import engine
-from reader.engine.epoch import EpochIterator
-from reader.engine.map_tasks import MapTasks
+from reader.engine.map_source import MapSource
 from tests.datasets import Calls
+from tests.streams import Iterates
 
 COUNT, SIZE = 96, 4
 BATCHES = COUNT // SIZE
@@ -45,15 +46,15 @@ def opened(get: Callable[[int], Any] = rows, **options: Any) -> EpochIterator:
 
 
 def count_prepared(batches: EpochIterator) -> list[int]:
-    """Have the steps noted that `prepare` makes: the number of batches before each."""
+    """Have the steps noted that the epoch makes: the number of batches before each."""
     found: list[int] = []
-    prepare = batches.prepare
+    next_made = batches.epoch.next_made
 
-    def noted() -> None:
+    def noted() -> Any:
         found.append(batches.stats.batches)  # type: ignore[union-attr]
-        prepare()
+        return next_made()
 
-    batches.prepare = noted  # type: ignore[method-assign]
+    batches.epoch.next_made = noted
     return found
 
 
@@ -91,12 +92,9 @@ def test_position_counts_quick_steps(workers: int) -> None:
     batches = opened(num_workers=workers)
     for number in range(BATCHES):
         next(batches)
-        assert batches.cursor.batches <= number + 1  # counted in lots
-        if number % 5 == 2:
-            batches.cursor.count_handed()
-            assert batches.cursor.batches == number + 1
+        assert batches.epoch.progress.batches == number + 1
     assert next(batches, None) is None
-    assert batches.cursor.is_finished
+    assert batches.epoch.progress.is_finished
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -166,7 +164,7 @@ def test_dataset_may_grow_behind_its_sampler(workers: int) -> None:
 def test_ready_batches_count_as_no_wait() -> None:
     batches = opened(num_workers=2, prefetch_factor=4)
     next(batches)
-    while batches.feeder.queued < 3:
+    while batches.dispatcher.feeder.queued < 3:
         pass
     next(batches)
     stats: Any = batches.stats
@@ -188,13 +186,13 @@ def slow_after(batches: int) -> Callable[[int], Any]:
 def test_nothing_is_taken_from_a_pool_that_is_being_closed() -> None:
     batches = opened(slow_after(9), num_workers=1, prefetch_factor=10)
     next(batches)
-    while batches.feeder.queued < 8:
+    while batches.dispatcher.feeder.queued < 8:
         pass
-    batches.backend.close_soon()  # as another thread does that closes the loader
+    batches.epoch.backend.close_soon()  # as another thread does that closes the loader
     with pytest.raises(ReaderError, match="closed after 1 batch"):
         next(batches)
     assert next(batches, "the end") == "the end"
-    batches.backend.close()
+    batches.epoch.backend.close()
 
 
 @pytest.mark.parametrize("how", ["fork", "close"])
@@ -267,15 +265,17 @@ def test_containers_of_the_user_are_made_once() -> None:
 def test_two_interrupts_in_one_place_send_a_task_once(
     monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
-    drawn, left = MapTasks.drawn, [2]
+    encode, left = MapSource.encode, [2]
 
-    def interrupted(self: MapTasks) -> None:
-        if self._window.dispatched == 4 and left[0]:
+    def interrupted(self: MapSource, task: Any) -> Any:
+        is_now = task.number == 4 and left[0] > 0
+        made = None if is_now and left[0] == 2 else encode(self, task)
+        if is_now:  # before it acts, and then behind it
             left[0] -= 1
             raise KeyboardInterrupt
-        drawn(self)
+        return made
 
-    monkeypatch.setattr(MapTasks, "drawn", interrupted)
+    monkeypatch.setattr(MapSource, "encode", interrupted)
     order = [list(range(n, n + SIZE)) for n in range(0, COUNT, SIZE)]
     dataset = Calls(rows, COUNT)
     loader = DataLoader(dataset, batch_sampler=order, num_workers=1, in_order=in_order)
@@ -310,7 +310,7 @@ def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.Mon
         return error
 
     monkeypatch.setattr(engine, "as_user_error", interrupted)
-    loader = DataLoader(Calls(rows, COUNT), batch_sampler=Once(failing), num_workers=1)
+    loader = DataLoader(Calls(rows, COUNT), batch_sampler=Iterates(failing), num_workers=1)
     found: list[Any] = []
     batches: Any = None
     while True:
@@ -343,16 +343,6 @@ def test_interrupted_samplers_are_known_at_once(kind: type[BaseException]) -> No
         with pytest.raises(kind):
             draw_into(found, order, len(found) + 1, torn)
     assert (found, torn) == ([[0]], [True] if kind is KeyboardInterrupt else [])
-
-
-class Once:
-    """A batch sampler that a generator function makes."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-
-    def __iter__(self) -> Any:
-        return self.make()
 
 
 def test_closed_iterator_says_so() -> None:

@@ -70,7 +70,7 @@ def launch(how: str, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "how",
     ["torchrun", "torchrun, gloo", "gloo", "paddle", "jax", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"],

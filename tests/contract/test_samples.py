@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from reader import CollateError, DataLoader, DatasetError, LoDTensor, register_container
-from tests.datasets import Box, Calls, FrozenBox, Point, digest_of
+from tests.datasets import Box, Calls, Colour, FrozenBox, Point, digest_of
 from tests.versions import MOST_DIMENSIONS
 
 WORKERS = pytest.mark.parametrize(
@@ -41,6 +41,7 @@ DTYPES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @WORKERS
 def test_arrays_of_every_dtype_are_stacked(workers: int, dtype: str) -> None:
@@ -150,10 +151,6 @@ def test_arrays_of_objects_come_as_a_list(workers: int) -> None:
     assert [one.tolist() for one in batch] == [[i, "x", None] for i in range(4)]
 
 
-class Colour(enum.Enum):
-    RED = 1
-
-
 class Level(enum.IntEnum):
     HIGH = 7
 
@@ -194,6 +191,7 @@ class Kelvin(np.float64):
     """A number of the user's own, derived from one of NumPy's."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", [*"?bhilqBHILQefdgFDG", "Kelvin"])
 @WORKERS
 def test_numbers_of_numpy_keep_their_bytes(workers: int, code: str) -> None:

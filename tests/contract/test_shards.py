@@ -234,7 +234,7 @@ def as_gluonnlp_makes_them(dataset: Any, batchify_fn: Any) -> list[Any]:
     return steps
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
 def test_what_a_dataset_carries_goes_from_shard_to_shard(kind: str, sample_s: float) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import reader
 from reader import DataLoader, Dataset, Subset, TensorDataset, get_worker_info, share
-from reader.compat.torch import DataLoader as TorchFace
 
 COUNT = 2000
 NAMES = [f"folder/{i:04d}/{i}.jpg" for i in range(COUNT)]
@@ -41,6 +40,7 @@ class Named(Dataset[Any]):
         return len(self.names)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_workers_read_the_memory_of_the_trainer(way: str) -> None:
     dataset = Named()
@@ -55,6 +55,8 @@ def test_workers_read_the_memory_of_the_trainer(way: str) -> None:
 @pytest.mark.peer
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_workers_of_pytorchs_loader_read_it_too(method: str) -> None:
+    from reader.compat.torch import DataLoader as TorchFace
+
     data = pytest.importorskip("torch").utils.data
     for kind in (data.DataLoader, TorchFace):
         loader = kind(Named(), 500, num_workers=1, multiprocessing_context=method)

@@ -248,6 +248,7 @@ def error_of(dataset: Any, **options: Any) -> tuple[list[Any], BaseException]:
     return found, caught.value
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("make", [failing, growing], ids=["failing", "growing"])
 @pytest.mark.parametrize("indices", [(1,), (31,), (9, 10, 11, 12), (30, 3), (40, 33), (5, 38, 70)])
 @pytest.mark.parametrize("worker_type", ["process", "thread"])

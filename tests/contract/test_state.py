@@ -24,8 +24,11 @@ from reader import (
     StateError,
     sample_rng,
 )
-from reader._core.steps.handover import Task
-from reader.engine.cursor import MapCursor, WorkerCursors
+from reader._core.epoch.dispatcher import Dispatcher
+from reader._core.epoch.tasks import Task, TaskTable
+from reader._core.wire.channel import TaskKind
+from reader.engine.progress import Progress
+from reader.engine.worker_cursors import WorkerCursors
 from reader.orders.order_origin import Position
 from tests.datasets import OddError
 
@@ -72,7 +75,7 @@ def straight(loader: DataLoader, epochs: int) -> tuple[list[Any], dict[tuple[int
     return found, states
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", [{"shuffle": True}, {}, {"batch_size": 1}], ids=str)
 @CELLS
 def test_06_epochs_gone_on_with_are_those_of_a_run_without_a_break(
@@ -390,21 +393,46 @@ def test_a_thread_saves_while_another_one_iterates(is_stream: bool) -> None:
 def test_what_is_handed_over_while_two_threads_count_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cursor = MapCursor(0, {}, None, Position(0, 0))
-    count = MapCursor._count
+    table = TaskTable(8, workers=WorkerCursors(1, 1))
+    dispatcher = Dispatcher(table, Answers(), None)
+    progress = Progress(0, {}, table, Position(0, 0))
+    table.is_heard = True  # all is counted by `count`
+    after = WorkerCursors.after
     threads: list[threading.Thread] = []
 
-    def count_and_wait(self: MapCursor, tasks: list[Task]) -> None:
-        count(self, tasks)
+    def hand(number: int) -> None:
+        task = Task(TaskKind.TASK_INDICES, b"")
+        table.draw(task)
+        table.ready(task, task.kind, task.payload)
+        dispatcher.send_held()
+        dispatcher.hand(table.arrive(number))
+
+    def count_and_wait(self: WorkerCursors, tasks: list[Task], is_stream: bool) -> WorkerCursors:
+        found = after(self, tasks, is_stream)
         if not threads:  # another thread counts, and a batch is handed over, right here
-            threads.append(threading.Thread(target=cursor.count_handed))
+            threads.append(threading.Thread(target=progress.count))
             threads[0].start()
             threads[0].join(0.1)
-            cursor.handed.append(Task(0, b"", seq=1))
+            hand(1)
+        return found
 
-    monkeypatch.setattr(MapCursor, "_count", count_and_wait)
-    cursor.handed.append(Task(0, b"", seq=0))
-    cursor.count_handed()
+    monkeypatch.setattr(WorkerCursors, "after", count_and_wait)
+    hand(0)
+    progress.count()
     threads[0].join()
-    cursor.count_handed()
-    assert cursor.batches == 2
+    progress.count()
+    assert progress.batches == 2
+    assert len(table) == 0
+
+
+class Answers:
+    """A feeder that takes whatever it is sent."""
+
+    sends = 0
+
+    def dispatch(self, number: int, kind: int, payload: bytes, worker: int) -> bool:
+        self.sends += 1
+        return True
+
+    def accept(self) -> None:
+        pass

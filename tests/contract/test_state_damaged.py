@@ -24,16 +24,16 @@ def loaders() -> dict[str, Any]:
 
     options: dict[str, Any] = {"batch_size": 4}
     return {
-        "entered": lambda: DataLoader(Indices(), shuffle=True, seed=1, **options),
-        "replayed": lambda: DataLoader(Indices(), sampler=Global(), **options),
+        "entered": lambda: DataLoader(Indices(50), shuffle=True, seed=1, **options),
+        "replayed": lambda: DataLoader(Indices(50), sampler=Global(), **options),
         "generator": lambda: DataLoader(
-            Indices(),
-            sampler=torch_data.RandomSampler(Indices(), generator=generator()),
+            Indices(50),
+            sampler=torch_data.RandomSampler(Indices(50), generator=generator()),
             **options,
         ),
-        "stateful": lambda: DataLoader(Indices(), sampler=Stateful(), **options),
+        "stateful": lambda: DataLoader(Indices(50), sampler=Stateful(), **options),
         "ranks": lambda: DataLoader(
-            Indices(), sampler=torch_data.DistributedSampler(Indices(), 2, 1), **options
+            Indices(50), sampler=torch_data.DistributedSampler(Indices(50), 2, 1), **options
         ),
         "stream": lambda: DataLoader(Dealt(40, "sequence"), **options),
         "stateful stream": lambda: DataLoader(Kept(), seed=3, **options),
@@ -133,7 +133,7 @@ def again(make: Any, state: Any) -> Any:
     ids=str,
 )
 def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
-    loader = DataLoader(Indices())
+    loader = DataLoader(Indices(50))
     with pytest.raises(StateError, match=r"no state of a reader.DataLoader|the state has format"):
         loader.load_state_dict(foreign)
 
@@ -153,7 +153,7 @@ def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
     ids=shown,
 )
 def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text: str) -> None:
-    options: dict[str, Any] = {"dataset": Indices(), "batch_size": 4, "shuffle": True, "seed": 1}
+    options: dict[str, Any] = {"dataset": Indices(50), "batch_size": 4, "shuffle": True, "seed": 1}
     loader = DataLoader(**options)
     next(iter(loader))
     state = loader.state_dict()
@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text
     with pytest.raises(StateError, match=text):
         other.load_state_dict(state)
     with pytest.raises(StateError, match="batch_sampler was None when it was saved"):
-        DataLoader(Indices(), batch_sampler=BatchSampler(range(50), 4), seed=1).load_state_dict(
+        DataLoader(Indices(50), batch_sampler=BatchSampler(range(50), 4), seed=1).load_state_dict(
             {**state, "fit": {**state["fit"], "sampler": None, "batch_size": None}}
         )
 
@@ -206,11 +206,11 @@ def test_state_of_batches_out_of_order_is_refused_where_they_come_in_order(worke
     options: dict[str, Any] = {"batch_size": 2, "num_workers": workers, "timeout": 20}
     if workers:
         options["worker_type"] = "thread"
-    first = DataLoader(Indices(), in_order=False, **options)
+    first = DataLoader(Indices(50), in_order=False, **options)
     next(iter(first))
     state = first.state_dict()
     state["batches"], state["samples"], state["beyond"] = 0, 0, [1, 3]
-    with DataLoader(Indices(), **options) as loader:
+    with DataLoader(Indices(50), **options) as loader:
         with pytest.raises(StateError, match=r"in_order=False, when batches \[1, 3\] were deliv"):
             loader.load_state_dict(state)
         assert len(list(loader)) == len(loader)
@@ -219,12 +219,12 @@ def test_state_of_batches_out_of_order_is_refused_where_they_come_in_order(worke
             first.load_state_dict({**state, "beyond": wrong})
     first.load_state_dict(state)
     found = sorted(number for batch in first for number in batch.tolist())
-    assert found == [n for n in range(len(Indices())) if n // 2 not in (1, 3)]
+    assert found == [n for n in range(len(Indices(50))) if n // 2 not in (1, 3)]
     first.close()
 
 
 def test_a_dataset_that_has_grown_is_seen_whole_from_the_next_epoch_on() -> None:
-    loader = DataLoader(Indices(), batch_size=4)
+    loader = DataLoader(Indices(50), batch_size=4)
     list(loader)
     state = loader.state_dict()
     larger = DataLoader(Indices(60), batch_size=4)
@@ -234,4 +234,4 @@ def test_a_dataset_that_has_grown_is_seen_whole_from_the_next_epoch_on() -> None
 
 def test_a_negative_interval_between_states_is_refused() -> None:
     with pytest.raises(ValueError, match="snapshot_every_n_steps"):
-        DataLoader(Indices(), snapshot_every_n_steps=-1)
+        DataLoader(Indices(50), snapshot_every_n_steps=-1)

@@ -26,21 +26,9 @@ from reader import (
 )
 from reader.compat import gluon
 from reader.compat.gluon import nlp
+from tests.datasets import Indices
 
 COUNT = 50
-
-
-class Indices:
-    """Samples are their indices."""
-
-    def __init__(self, count: int = COUNT) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> int:
-        return index
 
 
 class Global:
@@ -116,29 +104,29 @@ EXACT: dict[str, Callable[[], Options]] = {
     "list": lambda: {"sampler": list(range(COUNT))[::-1]},
     "array": lambda: {"sampler": np.arange(COUNT)[::-1]},
     "batches of ranks": lambda: {
-        "batch_sampler": DistributedBatchSampler(Indices(), 4, 2, 1, shuffle=True)
+        "batch_sampler": DistributedBatchSampler(Indices(COUNT), 4, 2, 1, shuffle=True)
     },
-    "ranks": lambda: {"sampler": DistributedSampler(Indices(), 2, 1)},
+    "ranks": lambda: {"sampler": DistributedSampler(Indices(COUNT), 2, 1)},
     "seeded buckets": lambda: {"batch_sampler": BucketBatchSampler(range(1, COUNT + 1), 4, seed=2)},
-    "torch's ranks": lambda: {"sampler": TorchDistributedSampler(Indices(), 2, 1, seed=4)},
+    "torch's ranks": lambda: {"sampler": TorchDistributedSampler(Indices(COUNT), 2, 1, seed=4)},
     "torchdata's ranks": lambda: {
-        "sampler": of_torchdata("StatefulDistributedSampler")(Indices(), 2, 1, seed=4)
+        "sampler": of_torchdata("StatefulDistributedSampler")(Indices(COUNT), 2, 1, seed=4)
     },
-    "torch's": lambda: {"sampler": TorchRandomSampler(Indices(), generator=generator())},
+    "torch's": lambda: {"sampler": TorchRandomSampler(Indices(COUNT), generator=generator())},
     "torch's with replacement": lambda: {
-        "sampler": TorchRandomSampler(Indices(), replacement=True, generator=generator())
+        "sampler": TorchRandomSampler(Indices(COUNT), replacement=True, generator=generator())
     },
     "torch's batches": lambda: {
         "batch_sampler": TorchBatchSampler(
-            TorchRandomSampler(Indices(), generator=generator()), 4, False
+            TorchRandomSampler(Indices(COUNT), generator=generator()), 4, False
         )
     },
     "torchdata's": lambda: {
-        "sampler": of_torchdata("RandomSampler")(Indices(), generator=generator())
+        "sampler": of_torchdata("RandomSampler")(Indices(COUNT), generator=generator())
     },
     "torchdata's batches": lambda: {
         "batch_sampler": of_torchdata("BatchSampler")(
-            of_torchdata("RandomSampler")(Indices(), generator=generator()), 4, False
+            of_torchdata("RandomSampler")(Indices(COUNT), generator=generator()), 4, False
         )
     },
     "Gluon's": lambda: {"sampler": gluon.RandomSampler(COUNT, seed=4)},
@@ -169,7 +157,7 @@ FRESH: dict[str, Callable[[], Options]] = {
         "batch_sampler": nlp.FixedBucketSampler(LENGTHS, 4, shuffle=True)
     },
     "GluonNLP's global part": lambda: {"sampler": nlp.SplitSampler(COUNT, 3, 1)},
-    "torch's global": lambda: {"sampler": TorchRandomSampler(Indices())},
+    "torch's global": lambda: {"sampler": TorchRandomSampler(Indices(COUNT))},
     "global": lambda: {"sampler": Global()},
     "ragged": lambda: {"batch_sampler": Ragged()},
 }
@@ -180,7 +168,7 @@ def make(kind: str, **options: Any) -> DataLoader:
     given = KINDS[kind]()
     if "sampler" in given:
         options.setdefault("batch_size", 4)
-    return DataLoader(Indices(), **given, **options)
+    return DataLoader(Indices(COUNT), **given, **options)
 
 
 def lists(loader: Any) -> list[list[int]]:
@@ -251,14 +239,16 @@ def test_01_batches_behind_the_last_look_at_a_state_are_drawn_again(
 def test_a_stateful_sampler_is_asked_as_often_as_was_said() -> None:
     for every, asked in ((1, 15), (5, 5), (0, 1)):
         sampler = Stateful()
-        list(DataLoader(Indices(), sampler=sampler, batch_size=4, snapshot_every_n_steps=every))
+        list(
+            DataLoader(Indices(COUNT), sampler=sampler, batch_size=4, snapshot_every_n_steps=every)
+        )
         assert abs(sampler.asked - asked) <= 1
 
 
 def ranks_of(kind: str, world: int, rank: int, drop_last: bool) -> Any:
     if kind == "torch's":
-        return TorchDistributedSampler(Indices(), world, rank, seed=4, drop_last=drop_last)
-    return DistributedSampler(Indices(), world, rank, seed=4, drop_last=drop_last)
+        return TorchDistributedSampler(Indices(COUNT), world, rank, seed=4, drop_last=drop_last)
+    return DistributedSampler(Indices(COUNT), world, rank, seed=4, drop_last=drop_last)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -273,7 +263,7 @@ def test_01_another_number_of_ranks_takes_what_is_left(
     for step, world in enumerate(worlds):
         is_last = step == len(worlds) - 1
         loaders = [
-            DataLoader(Indices(), sampler=ranks_of(kind, world, rank, drop_last), batch_size=3)
+            DataLoader(Indices(COUNT), sampler=ranks_of(kind, world, rank, drop_last), batch_size=3)
             for rank in range(world)
         ]
         for loader in loaders:
@@ -305,13 +295,13 @@ def test_01_another_number_of_ranks_takes_what_is_left(
 
 
 def test_ranks_that_are_of_another_world_are_told() -> None:
-    loader = DataLoader(Indices(), sampler=ranks_of("ours", 2, 0, False), batch_size=3)
+    loader = DataLoader(Indices(COUNT), sampler=ranks_of("ours", 2, 0, False), batch_size=3)
     next(iter(loader))
     state = loader.state_dict()
-    other = DistributedSampler(Indices(), 2, 0, seed=5)
+    other = DistributedSampler(Indices(COUNT), 2, 0, seed=5)
     with pytest.raises(StateError, match="seed of the sampler is 5 here and 4 in the state"):
-        DataLoader(Indices(), sampler=other, batch_size=3).load_state_dict(state)
-    torchs = DataLoader(Indices(), sampler=ranks_of("torch's", 2, 0, False), batch_size=3)
+        DataLoader(Indices(COUNT), sampler=other, batch_size=3).load_state_dict(state)
+    torchs = DataLoader(Indices(COUNT), sampler=ranks_of("torch's", 2, 0, False), batch_size=3)
     next(iter(torchs))
     state = torchs.state_dict()
     torchs.load_state_dict(state)

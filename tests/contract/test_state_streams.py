@@ -150,7 +150,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), PLACES)
 def test_06_each_worker_goes_on_where_it_was_left(
     kind: Any, workers: int, persistent: bool, threads: bool, every: int
@@ -231,7 +231,7 @@ def check_resumes(make: Any, at: Any, options: dict[str, Any]) -> None:
         assert list(map(fields_of, loader)) == later
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), WRAPPED)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_06_a_stream_of_streams_goes_on_where_it_was_left(

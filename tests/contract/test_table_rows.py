@@ -167,6 +167,7 @@ def test_a_file_that_is_gone_cannot_be_made_again(table: Any, tmp_path: Path) ->
         pickle.loads(pickled)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # of PyTorch's own
 @pytest.mark.parametrize("workers", [0, 2])
 @KINDS

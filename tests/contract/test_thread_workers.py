@@ -13,7 +13,7 @@ import pytest
 from reader import DataLoader, DatasetError, IterableDataset, get_worker_info, sample_rng, shard
 from reader.policy import Policy, WorkerPolicy
 from reader.worker.rng import WorkerRng
-from tests.datasets import Augmented, Calls, Rows, TorchAugmented, check_rows, digest_of
+from tests.datasets import Augmented, Calls, NoLength, Rows, TorchAugmented, check_rows, digest_of
 from tests.faces import Face
 from tests.processes import BOUND_S
 
@@ -334,16 +334,11 @@ def _break() -> Any:
     raise ValueError("broken on arrival")
 
 
-class Named:
-    def __getitem__(self, key: str) -> str:
-        return key
-
-
 @pytest.mark.parametrize("worker_type", ["process", "thread"])
 def test_01_keys_that_cannot_be_unpickled_are_an_error_of_their_batch(worker_type: str) -> None:
     keys: list[Any] = ["a", Breaks(), "c"]
     with DataLoader(
-        Named(), sampler=keys, batch_size=None, num_workers=1, worker_type=worker_type
+        NoLength(), sampler=keys, batch_size=None, num_workers=1, worker_type=worker_type
     ) as loader:
         batches = iter(loader)
         assert next(batches) == "a"

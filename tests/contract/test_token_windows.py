@@ -30,6 +30,7 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_batches_are_the_windows(file: Path, each_cell: Cell, form: dict[str, Any]) -> None:
     windows = TokenWindows(file, 20, 13, **form)

@@ -201,6 +201,7 @@ def test_without_workers_a_slow_batch_that_fails_is_told_by_its_number(
     assert re.fullmatch(r"batch 1 of epoch 0 took 0\.\d s", said)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_sample_that_hangs_has_failed(way: str, on_error: str) -> None:

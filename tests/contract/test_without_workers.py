@@ -25,10 +25,10 @@ from reader import (
     ReaderError,
     concat_ragged,
     get_worker_info,
-    shard,
 )
 from reader._core.memory.arena import ledger
 from tests.datasets import Calls
+from tests.streams import Sharded
 
 THREAD = {"num_workers": 1, "worker_type": "thread"}
 COLLATES = [None, np.stack]
@@ -477,14 +477,7 @@ def test_03_memory_stays_with_the_loader_has_no_descriptor_and_goes_with_close()
 
 
 def test_two_streams_side_by_side_keep_their_own_shares() -> None:
-    class Shard(IterableDataset[Any]):
-        def __init__(self, count: int) -> None:
-            self.count = count
-
-        def __iter__(self) -> Any:
-            yield from shard(range(self.count))
-
-    loaders = [DataLoader(Shard(count), batch_size=2) for count in (8, 6)]
+    loaders = [DataLoader(Sharded(count), batch_size=2) for count in (8, 6)]
     firsts = [next(batches) for batches in [iter(loader) for loader in loaders]]
     assert [first.tolist() for first in firsts] == [[0, 1], [0, 1]]
     for loader, wanted in zip(loaders, [[2, 3, 4, 5, 6, 7], [2, 3, 4, 5]], strict=True):

@@ -36,7 +36,7 @@ from reader.errors import refusal
 from tests.datasets import (
     At,
     Augmented,
-    Calls,
+    Large,
     PidRows,
     Raise,
     Rows,
@@ -45,6 +45,7 @@ from tests.datasets import (
     listen,
 )
 from tests.processes import Wire, open_pid, wait_gone, wait_until
+from tests.streams import RangeStream
 
 METHODS = pytest.mark.parametrize(
     "start_method",
@@ -393,11 +394,6 @@ def test_what_cannot_work_is_refused_when_made(make: Any, error: Any, text: str)
 # -- memory ----------------------------------------------------------------------------------------
 
 
-class Large(Calls):
-    def __init__(self, count: int, nbytes: int) -> None:
-        super().__init__(lambda _: np.ones(nbytes, np.uint8), count)
-
-
 def test_batches_of_all_loaders_stay_within_one_budget() -> None:
     limit, size = 64 << 20, 4 << 20
     with WorkerPool(2, max_bytes=limit) as pool:
@@ -510,18 +506,11 @@ def test_advice_to_change_the_number_of_workers_names_the_pool_too() -> None:
         assert told.endswith("or lower num_workers (of a pool: WorkerPool(n))")
 
 
-class Parts(IterableDataset[Any]):
-    """A stream that each worker is at a place of its own in."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(12))
-
-
 def test_a_state_of_other_workers_says_which_pool_resumes_it() -> None:
     with WorkerPool(3) as pool, WorkerPool(2) as other:
-        loader = DataLoader(Parts(), batch_size=2, pool=pool)
+        loader = DataLoader(RangeStream(12), batch_size=2, pool=pool)
         next(iter(loader))
-        resumed = DataLoader(Parts(), batch_size=2, pool=other)
+        resumed = DataLoader(RangeStream(12), batch_size=2, pool=other)
         said = r"Pass num_workers=3 \(of a pool: WorkerPool\(3\)\)\."
         with pytest.raises(StateError, match=said):
             resumed.load_state_dict(loader.state_dict())

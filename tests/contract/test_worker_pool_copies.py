@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from reader import (
@@ -18,7 +17,7 @@ from reader import (
     WorkerPool,
     get_worker_info,
 )
-from tests.datasets import Calls, Rows, first_time
+from tests.datasets import Calls, Large, Rows, first_time
 from tests.processes import wait_until
 
 # -- copies of datasets ----------------------------------------------------------------------------
@@ -154,11 +153,6 @@ def test_loader_whose_dataset_was_not_unpickled_may_begin_again(tmp_path: Any) -
 
 
 SIZE = 1 << 20
-
-
-class Large(Calls):
-    def __init__(self, count: int, nbytes: int) -> None:
-        super().__init__(lambda _: np.ones(nbytes, np.uint8), count)
 
 
 def count_of(batches: Any) -> int:

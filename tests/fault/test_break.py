@@ -296,6 +296,7 @@ def test_09_workers_outlive_the_thread_that_started_them(workers: int) -> None:
     loader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_03_many_loaders_in_a_row_leave_nothing(workers: int) -> None:
     before = Ledger.take()

@@ -78,6 +78,7 @@ def work(cached: Any, seed: int) -> None:
             os._exit(1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", ["memory", "disk", "both"])
 @pytest.mark.parametrize(
     "kills", [20, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
@@ -147,6 +148,7 @@ def change(kept: SampleCache, seed: int) -> None:
                 os._exit(1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", ["memory", "disk", "both"])
 @pytest.mark.parametrize(
     "kills", [20, pytest.param(600, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]

@@ -19,8 +19,8 @@ from reader._core.batch import dtype
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.failure import FailureKind
 from reader.errors import InternalError, WorkerDied
+from tests.fuzz.scribbler import Scribbler
 from tests.wire import Wire, wire
-from tools.fuzz_records import Scribbler
 
 # Offsets: see layout.h
 PAGE = 4096

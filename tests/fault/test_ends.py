@@ -425,6 +425,7 @@ CHILDREN = """
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("workers", [1, 2])  # two are forked by a template, where there is one
 @pytest.mark.parametrize("kind", ["own", "shared"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -451,6 +452,7 @@ class Dispositions:
         return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, len(blocked)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_are_deaf_to_ctrl_c_and_say_that_they_ignore_it(method: str) -> None:
     with DataLoader(Dispositions(), batch_size=1, num_workers=2, start_method=method) as loader:

@@ -26,6 +26,7 @@ from tests.datasets import (
     UnpicklableResult,
     check_rows,
 )
+from tests.streams import Iterates
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 THREADS = {"num_workers": 1, "worker_type": "thread"}
@@ -564,22 +565,12 @@ def test_getitems_of_the_wrong_length_is_refused(workers: int) -> None:
                 list(loader)
 
 
-class Indices:
-    """A sampler of what `make` yields, anew each epoch."""
-
-    def __init__(self, make: Any) -> None:
-        self.make = make
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.make()
-
-
 def yields_then(count: int, error: BaseException) -> Any:
     def make() -> Iterator[Any]:
         yield from range(count)
         raise error
 
-    return Indices(make)
+    return Iterates(make)
 
 
 @pytest.mark.parametrize("kind", [ValueError, OSError, SystemExit, GeneratorExit])
@@ -677,7 +668,7 @@ def test_10_batch_sampler_that_reuses_its_list_does_not_spoil_messages(workers: 
             yield batch
 
     with DataLoader(
-        At(5, Raise(ValueError), 16), num_workers=workers, batch_sampler=Indices(make)
+        At(5, Raise(ValueError), 16), num_workers=workers, batch_sampler=Iterates(make)
     ) as loader:
         batches = iter(loader)
         check_rows(next(batches), [0, 1])

@@ -403,6 +403,7 @@ def test_08_batches_made_ahead_of_a_slow_worker_do_not_lock_it_out(gate: Wire) -
         assert [filled(batch) for batch in batches] == in_circle(2, 20)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("at", range(1, 9))
 def test_01_order_holds_when_memory_is_short_and_a_worker_is_late(at: int, gate: Wire) -> None:
     """What found no room is asked for behind a sample that is late: nothing may overtake it."""

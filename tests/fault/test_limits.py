@@ -137,6 +137,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_08_every_limit_of_open_files_is_told_and_leaves_none_open(

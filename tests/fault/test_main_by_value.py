@@ -166,7 +166,7 @@ def text_of(way: str) -> str:
     return textwrap.dedent(DEFINITIONS) + textwrap.dedent(RUN).format(runs=RUNS[way])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["-c", "stdin", "-m package"])
 def test_classes_of_main_travel_by_value(tmp_path: Path, way: str) -> None:
     text = text_of(way)

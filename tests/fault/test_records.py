@@ -15,18 +15,11 @@ import pytest
 import reader
 from reader._core.wire.channel import TaskKind
 from reader.errors import WorkerDied
-from tests.fuzzers import run_fuzzer
+from tests.fuzz.scribbler import Scribbler
 from tests.wire import Wire, wire
-from tools.fuzz_records import Scribbler
 
 WRITING = 2  # RD_WRITING, the state of a slot: see layout.h
 PROMISED = 4096 + 432  # offset of the word in the first heap's page: see layout.h
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("first", [0, 12])
-def test_overwritten_arena_neither_crashes_nor_hangs_the_trainer(first: int) -> None:
-    run_fuzzer("fuzz_records", first, 12, "--limit", "15")
 
 
 class Overwrites:

@@ -68,7 +68,7 @@ def test_08_sealing_and_signals_to_pidfds_can_be_done_without(
     assert (status, out.splitlines(), err) == (0, ALL, "")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("call", ["memfd_create", "eventfd2", "pidfd_open"])
 @pytest.mark.parametrize(
     ("number", "remedy"),
@@ -153,7 +153,7 @@ DAMAGING = """
     from reader import DataLoader
     from tests.datasets import Calls
     from tests.sandbox import forbid
-    from tools.fuzz_records import arena_at
+    from tests.fuzz.scribbler import arena_at
 
     def sample(index):
         if index == 5 and not os.path.exists(sys.argv[1]):

@@ -138,6 +138,7 @@ CAUGHT = """
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("workers", "method"), [(0, "none"), (2, "fork"), (2, "spawn"), (2, "forkserver")]
 )
@@ -194,7 +195,7 @@ AT_EXIT = """
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     "way",

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from reader import BlockingQueue, DataLoader, IterableDataset, LoadTimeout
+from reader import BlockingQueue, DataLoader, LoadTimeout
 from reader.engine.backends.backend import WorkerActivity
 from reader.engine.supervisor import Supervisor
-from tests.datasets import PidRows, Rows, Stuck, check_rows, tell
+from tests.datasets import PidRows, Rows, Slow, Stuck, check_rows, tell
 from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
+from tests.streams import Items
 
 pytestmark = pytest.mark.alone  # how long a wait takes is what is looked at
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
@@ -88,14 +89,8 @@ def test_04_timeout_is_raised_and_the_batch_still_arrives_later(
 
 @WORKERS
 def test_04_timeout_is_a_deadline_of_one_batch_and_not_of_the_epoch(workers: int) -> None:
-    with DataLoader(Slow(12), batch_size=1, num_workers=workers, timeout=BOUND_S) as loader:
+    with DataLoader(Slow(0.02, 12), batch_size=1, num_workers=workers, timeout=BOUND_S) as loader:
         assert len(list(loader)) == 12
-
-
-class Slow(Rows):
-    def __getitem__(self, index: int) -> Any:
-        threading.Event().wait(0.02)
-        return super().__getitem__(index)
 
 
 def test_04_new_epoch_waits_for_nothing_of_the_one_before(
@@ -378,7 +373,7 @@ def rebuilt(number: int) -> int:
 def test_04_ctrl_c_while_a_batch_is_opened_loses_nothing(places: int, is_stream: bool) -> None:
     Opened.trainer, Opened.left = os.getpid(), 2
     objects = [Opened(number) for number in range(8)]
-    data: Any = Objects(objects) if is_stream else objects
+    data: Any = Items(objects) if is_stream else objects
     with DataLoader(
         data, batch_size=None, num_workers=1, places=["cpu"] * places, start_method="fork"
     ) as loader:
@@ -394,11 +389,3 @@ def test_04_ctrl_c_while_a_batch_is_opened_loses_nothing(places: int, is_stream:
             except StopIteration:
                 break
     assert (found, interrupts) == (list(range(8)), 2)
-
-
-class Objects(IterableDataset[Any]):
-    def __init__(self, objects: list[Any]) -> None:
-        self.objects = objects
-
-    def __iter__(self) -> Any:
-        return iter(self.objects)

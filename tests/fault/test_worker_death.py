@@ -344,6 +344,6 @@ def test_notice_of_a_death_is_attended_to_behind_batches_that_are_ready(
         kill_and_wait(pid)
         threading.Event().wait(0.1)  # the reader thread has seen it
         # a copy to a device that is issued ahead asks for the next batch, and meets the notice
-        assert batches._supervisor.poll() is None
+        assert batches.epoch._supervisor.poll() is None
         for n in range(16):
             check_rows(next(batches), range(4 * n, 4 * n + 4))

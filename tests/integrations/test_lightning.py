@@ -20,7 +20,10 @@ from reader import ConfigTypeError
 from reader.compat.torch import DataLoader
 
 PACKAGES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.pytorch"}
-pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
+pytestmark = [
+    pytest.mark.evidence,
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning"),
+]
 
 
 class Points:
@@ -88,7 +91,7 @@ class Lightning:
             trainer.fit(Model(), loaders)
 
 
-@pytest.fixture(params=["pytorch_lightning", pytest.param("lightning", marks=pytest.mark.evidence)])
+@pytest.fixture(params=["pytorch_lightning", "lightning"])
 def lightning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lightning:
     return Lightning(request.param, monkeypatch)
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 import reader
 import reader.compat.torch
+from tests.integrations.numbers import Points
 from tests.pages import programs_of, run_program
 
 pytestmark = [pytest.mark.evidence, pytest.mark.filterwarnings("ignore")]
@@ -22,14 +23,6 @@ def program(page: str, word: str) -> str:
     """Return the code of a page's one program that has a word in it."""
     (found,) = [each.code for each in programs_of(page) if word in each.code]
     return found
-
-
-class Points:
-    def __len__(self) -> int:
-        return 48
-
-    def __getitem__(self, index: int) -> Any:
-        return {"rows": np.full(4, index / 48, np.float32), "labels": index % 2}
 
 
 def test_scalars_in_visualdl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,11 @@ from reader import ConfigTypeError
 from reader.integrations import rich, tqdm
 from reader.integrations.waiting import Waiting
 from tests.integrations.numbers import BATCHES, SIZE, Numbers, loaded
+from tests.streams import RangeStream
 
 with its.tqdm.get_lock():  # a semaphore, which tqdm keeps until the process ends
     pass
 WAITS = r"waits \d{1,3} %"
-
-
-class Stream(reader.IterableDataset):  # type: ignore[type-arg]
-    def __iter__(self) -> object:
-        return iter(range(6))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -59,7 +55,7 @@ def test_a_bar_over_several_places_counts_steps(drop: bool) -> None:
 
 def test_a_bar_of_tqdm_over_a_stream_has_no_total() -> None:
     shown = io.StringIO()
-    loader = reader.DataLoader(Stream(), batch_size=2)
+    loader = reader.DataLoader(RangeStream(6), batch_size=2)
     assert len(list(tqdm.progress(loader, file=shown))) == 3
     assert re.search(r"3it \[", shown.getvalue())
 
@@ -75,7 +71,7 @@ def test_a_bar_of_rich_shows_waiting() -> None:
 
 def test_a_bar_of_rich_over_a_stream_has_no_total() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
-    loader = reader.DataLoader(Stream(), batch_size=2)
+    loader = reader.DataLoader(RangeStream(6), batch_size=2)
     assert len(list(rich.progress(loader, console=console))) == 3
 
 

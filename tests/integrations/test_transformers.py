@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,16 +17,9 @@ from transformers import Trainer, TrainingArguments
 from transformers.utils import logging
 
 from reader.integrations.transformers import LoaderCallback
+from tests.integrations.numbers import Points
 
 pytestmark = [pytest.mark.evidence, pytest.mark.filterwarnings("ignore")]
-
-
-class Points:
-    def __len__(self) -> int:
-        return 48
-
-    def __getitem__(self, index: int) -> Any:
-        return {"rows": np.full(4, index / 48, np.float32), "labels": index % 2}
 
 
 class Model(torch.nn.Module):

@@ -262,7 +262,7 @@ def _is_same(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_collated", [True, False], ids=["stacked", "ready-made"])
 @pytest.mark.parametrize(("face", "cell"), PAIRS)
 @pytest.mark.timeout(120)
@@ -293,7 +293,7 @@ def test_any_batch_is_the_peers(face: str, cell: str, is_collated: bool) -> None
     loader.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("face", "cell"), PAIRS)
 def test_many_rows_of_nothing_are_the_peers(face: str, cell: str) -> None:
     named, dataset = Named(), Many(face)

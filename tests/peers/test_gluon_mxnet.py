@@ -16,6 +16,7 @@ import pytest
 
 from reader.compat import gluon as ours
 from reader.data.columns import columns_of
+from tests.datasets import Fails
 from tests.peers import impure_datasets
 
 mx = pytest.importorskip("mxnet")
@@ -209,20 +210,10 @@ def test_refusals_are_equal(run: Any) -> None:
     assert isinstance(both(run), Exception)
 
 
-class Bad:
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> int:
-        if index == 2:
-            raise ZeroDivisionError("of the user")
-        return index
-
-
 @pytest.mark.parametrize("workers", WORKERS)
 def test_errors_come_at_the_same_place(workers: str) -> None:
     def run(at: Any) -> Any:
-        batches = iter(at.DataLoader(Bad(), 2, **WORKERS[workers]))
+        batches = iter(at.DataLoader(Fails(2, 4), 2, **WORKERS[workers]))
         found = [told(next(batches))]
         try:
             next(batches)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import pickle
 import typing
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import torch.utils.data as data
 
 import reader.compat.torch as ours
 from reader.compat.torch import engine
+from tests.datasets import Pids
 from tests.names import shown
 from tests.peers.torch_parity import check_same, check_same_error
 from tests.peers.torch_samples import Counted, Rows, Stream
@@ -181,24 +181,16 @@ def test_iterator_shows_its_workers(persistent: bool) -> None:
         del batches, made, workers
 
 
-class Who(data.Dataset[int]):
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> int:
-        return os.getpid()
-
-
 def test_workers_are_shown_when_they_are_first_asked_for_after_the_epoch() -> None:
     for loader in (data.DataLoader, ours.DataLoader):
-        batches = iter(loader(Who(), num_workers=2))
+        batches = iter(loader(Pids(6), num_workers=2))
         made_by = [int(batch) for batch in batches]
         assert [worker.pid for worker in batches._workers] == made_by[:2]
         del batches
 
 
 def test_each_of_two_iterators_shows_the_workers_that_make_its_batches() -> None:
-    made = ours.DataLoader(Who(), num_workers=1, persistent_workers=True)
+    made = ours.DataLoader(Pids(6), num_workers=1, persistent_workers=True)
     first, second = iter(made), iter(made)
     for batches in (first, second, first, second):
         assert [worker.pid for worker in batches._workers] == [int(next(batches))]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 import warnings
 from typing import Any
 
@@ -18,19 +17,12 @@ import torch
 import reader.compat.torch as ours
 from reader.engine.tuner import Choice
 from reader.errors import ConfigError
+from tests.datasets import Slow
 from tests.peers.torch_samples import Augmented, Rows, Stream
 
 pytestmark = pytest.mark.peer
 AUTO: dict[str, Any] = {"num_workers": "auto", "prefetch_factor": "auto"}
 LOADERS = pytest.mark.parametrize("kind", [ours.DataLoader, ours.StatefulDataLoader])
-
-
-class Slow(Rows):
-    """Samples that are waited for."""
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(0.004)
-        return super().__getitem__(index)
 
 
 class Stateful(Rows):
@@ -61,7 +53,7 @@ def test_batches_are_those_of_one_worker_in_their_order(kind: Any, more: dict[st
 
 @LOADERS
 def test_more_workers_come_and_stay_for_the_next_epoch(kind: Any) -> None:
-    loader = kind(Slow(480), 4, num_workers="auto")
+    loader = kind(Slow(0.004, 480), 4, num_workers="auto")
     first = loader.chosen
     assert first["num_workers"] >= 2
     assert first["prefetch_factor"] == 2
@@ -73,7 +65,7 @@ def test_more_workers_come_and_stay_for_the_next_epoch(kind: Any) -> None:
     list(batches)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those may be more than the processors
-        fixed = kind(Slow(8), 4, **loader.chosen)
+        fixed = kind(Slow(0.004, 8), 4, **loader.chosen)
     assert fixed.num_workers == fixed.chosen["num_workers"]
 
 
@@ -175,14 +167,14 @@ def test_each_worker_that_comes_later_is_initialised(tmp_path: Any) -> None:
     def note(worker: int) -> None:
         (tmp_path / str(worker)).touch()
 
-    loader = ours.StatefulDataLoader(Slow(480), 4, num_workers="auto", worker_init_fn=note)
+    loader = ours.StatefulDataLoader(Slow(0.004, 480), 4, num_workers="auto", worker_init_fn=note)
     list(loader)
     assert len(list(tmp_path.iterdir())) >= loader.chosen["num_workers"] > 2
 
 
 @LOADERS
 def test_auto_may_be_set_on_a_loader_that_there_is(kind: Any) -> None:
-    loader = kind(Slow(48), 4, num_workers=1)
+    loader = kind(Slow(0.004, 48), 4, num_workers=1)
     expected = shown(loader)
     loader.num_workers = loader.prefetch_factor = "auto"
     assert shown(loader) == expected

@@ -6,7 +6,7 @@ import collections
 import datetime
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -14,13 +14,9 @@ import pytest
 import torch
 from torch.utils.data._utils import collate
 
+from tests.datasets import Point
 from tests.peers.torch_values import Road, check_same, collated
 from tests.wire import wire
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 class Own(torch.Tensor):

@@ -6,7 +6,7 @@ import collections
 import copy
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,12 +16,8 @@ from torch.utils.data import IterableDataset, default_convert
 
 from reader import TableRows
 from reader.compat.torch import DataLoader
+from tests.datasets import Point
 from tests.peers.torch_values import check_same, queued
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 @dataclasses.dataclass

@@ -78,7 +78,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("cell", ["fork", "spawn", "threads"])

@@ -70,7 +70,7 @@ def epochs(kind: str, sample_s: float, workers: int, stays: bool = False) -> Any
     return act
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sample_s", [0.0, SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", [*KINDS, *MORE])
 def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) -> None:
@@ -79,7 +79,7 @@ def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) 
     check_same(epochs(kind, sample_s, 5, stays=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sample_s", [0.0, SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", [*KINDS, *MORE])
 def test_loader_with_a_state_carries_the_same(kind: str, sample_s: float) -> None:

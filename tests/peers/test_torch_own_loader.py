@@ -225,11 +225,12 @@ def test_seed_makes_two_runs_equal(workers: int) -> None:
     assert run(7) != run(8)
 
 
-def test_seeds_of_workers_follow_the_base_seed() -> None:
-    class SeedOf(Rows):
-        def __getitem__(self, index: int) -> Any:
-            return torch.initial_seed()
+class SeedOf(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.initial_seed()
 
+
+def test_seeds_of_workers_follow_the_base_seed() -> None:
     batches = iter(DataLoader(SeedOf(4), num_workers=2))
     seeds = [int(batch) for batch in batches]
     assert seeds == [batches._base_seed, batches._base_seed + 1] * 2
@@ -240,10 +241,6 @@ def init_with_seed(worker_id: int) -> None:
 
 
 def test_worker_init_fn_may_seed_again() -> None:
-    class SeedOf(Rows):
-        def __getitem__(self, index: int) -> Any:
-            return torch.initial_seed()
-
     found = DataLoader(SeedOf(4), 1, num_workers=2, worker_init_fn=init_with_seed)
     assert [int(batch) for batch in found] == [12345, 12346] * 2
 
@@ -251,11 +248,6 @@ def test_worker_init_fn_may_seed_again() -> None:
 @pytest.mark.parametrize("options", [{}, {"seed": 2**64 - 1}, {"seed": 3, "worker_type": "thread"}])
 def test_seeds_of_batches_are_told_apart_and_fit_into_a_tensor(options: dict[str, Any]) -> None:
     """PyTorch's own tests collate `torch.initial_seed()`, which must therefore be an int64."""
-
-    class SeedOf(Rows):
-        def __getitem__(self, index: int) -> Any:
-            return torch.initial_seed()
-
     kind = DataLoader if options else StatefulDataLoader
     found = [int(batch) for batch in kind(SeedOf(64), num_workers=2, **options)]
     assert len(set(found)) == 64

@@ -67,7 +67,7 @@ def test_what_pytorch_showed_is_believed(request: pytest.FixtureRequest) -> None
         check_same(act)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @WORKERS
 @pytest.mark.parametrize(
     "options",

@@ -192,6 +192,7 @@ def test_endless_sampler_is_cut_the_same(workers: int) -> None:
     check_same(act)
 
 
+@pytest.mark.sampled(2)
 @SOME
 @pytest.mark.parametrize(
     "dataset",

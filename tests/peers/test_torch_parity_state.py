@@ -102,7 +102,7 @@ def resumed(kind: Any, make: Any, taken: int | None, after: str, **options: Any)
     return [list(again), list(again)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @WORKERS
 @pytest.mark.parametrize("name", MAKES)
 def test_state_of_every_batch_means_the_same(name: str, workers: int) -> None:
@@ -127,6 +127,7 @@ def test_nothing_is_left_after_a_short_last_batch(workers: int) -> None:
         assert (len(first), len(second)) == (0, whole)
 
 
+@pytest.mark.sampled(2)
 @WORKERS
 @pytest.mark.parametrize("every", [1, 3, 0, None])
 def test_stream_goes_on_exactly_however_often_its_state_is_looked_at(

@@ -11,7 +11,7 @@ import functools
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ import torch.utils.data as data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 import reader.compat.torch
+from tests.datasets import Point
 from tests.peers.torch_parity import check_same, describe
 
 pytestmark = pytest.mark.peer
@@ -32,11 +33,6 @@ DTYPES = [
     *(torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn),
     torch.float8_e5m2,
 ]
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 @dataclasses.dataclass

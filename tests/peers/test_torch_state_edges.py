@@ -191,7 +191,7 @@ def test_stream_that_begins_where_it_was_loaded_is_not_empty_for_ever(
     assert [[describe(batch) for batch in again] for _ in range(2)] == [whole, whole]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @EVERY
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])

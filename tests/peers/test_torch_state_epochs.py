@@ -115,7 +115,7 @@ def test_epochs_after_a_resumed_shuffle_are_those_of_the_straight_run(
     check(make, POINTS, disturb=True)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @EVERY
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"persistent_workers": True}])
 @pytest.mark.parametrize("kind", [DrawsAndTells, Stream])

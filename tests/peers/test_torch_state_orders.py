@@ -193,7 +193,7 @@ def _drawing(way: str, workers: int) -> StatefulDataLoader:
     return StatefulDataLoader(items, num_workers=workers, **order)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("epochs_before", [0, 1])
 @pytest.mark.parametrize("used", [0, 1, 2])
 @pytest.mark.parametrize("workers", [0, 2])

@@ -21,6 +21,7 @@ from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 import reader
 from reader import StateError
 from reader.compat.torch import DataLoader, StatefulDataLoader
+from tests.datasets import Indices
 from tests.peers.torch_parity import describe
 from tests.peers.torch_samples import Augmented, Rows
 
@@ -31,19 +32,6 @@ pytestmark = [
 ]
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 Make = Callable[[], Any]
-
-
-class Indices(data.Dataset[int]):
-    """Each sample is its index."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> int:
-        return index
 
 
 class Walk(data.Sampler[int]):
@@ -122,7 +110,7 @@ MAKES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("every", [1, 3, 17, 0])
 @pytest.mark.parametrize("name", MAKES)
 def test_epoch_that_is_left_again_and_again_is_whole(name: str, every: int) -> None:

@@ -17,6 +17,7 @@ import reader.compat.torch
 from reader import StateError
 from reader.compat.torch import StatefulDataLoader
 from reader.compat.torch import sampler as ours
+from tests.streams import Iterates
 
 pytestmark = pytest.mark.peer
 OPTIONS = pytest.mark.parametrize(
@@ -61,13 +62,6 @@ def test_random_sampler_refuses_what_torchdatas_refuses(options: dict[str, Any])
     assert said[0] == said[1]
 
 
-class Plain:
-    """A sampler without a state."""
-
-    def __iter__(self) -> Any:
-        return iter(range(7))
-
-
 @pytest.mark.parametrize("kind", ["random", "plain", "distributed"])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_batch_sampler_has_torchdatas_batches_and_states(drop_last: bool, kind: str) -> None:
@@ -75,7 +69,7 @@ def test_batch_sampler_has_torchdatas_batches_and_states(drop_last: bool, kind: 
         if kind == "random":
             sampler = random(module)
         elif kind == "plain":
-            sampler = Plain()
+            sampler = Iterates(range, 7)
         else:
             sampler = module.StatefulDistributedSampler(range(9), 2, 1)
         return module.BatchSampler(sampler, 2, drop_last)
@@ -92,7 +86,7 @@ def test_batch_sampler_has_torchdatas_batches_and_states(drop_last: bool, kind: 
 
 
 def test_batch_sampler_refuses_a_state_that_its_sampler_cannot_take() -> None:
-    made = iter(ours.BatchSampler(Plain(), 2, False))
+    made = iter(ours.BatchSampler(Iterates(range, 7), 2, False))
     for name in ("sampler_state", "sampler_iter_state"):
         with pytest.raises(StateError, match=f"the state has {name}, and .* no load_state_dict"):
             made.load_state_dict({"samples_yielded": 2, name: {}})  # type: ignore[attr-defined]
@@ -124,6 +118,7 @@ def test_distributed_sampler_refuses_what_is_no_state(state: Any, text: str) -> 
         ours.StatefulDistributedSampler(range(9), 2, 1).load_state_dict(state)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["random", "batches", "distributed"])
 def test_loader_with_them_goes_on_from_every_batch(kind: str, workers: int) -> None:

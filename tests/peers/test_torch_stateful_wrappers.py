@@ -66,7 +66,7 @@ def numbers(batches: Any) -> list[list[int]]:
     return [batch.tolist() for batch in batches]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @WORKERS
 @pytest.mark.parametrize("how", ["given", "put in", "shard", "shard, generator"])
 def test_sampler_that_makes_its_generator_late_goes_on_from_every_state(

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import reader
 from reader.compat.torch import DataLoader, StatefulDataLoader
+from tests.datasets import Pids
 
 THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
 
@@ -187,26 +188,16 @@ class OwnContext(ForkContext):
     _name = "own"
 
 
-class Whose(Dataset[int]):
-    """Says in which process it is read."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> int:
-        return os.getpid()
-
-
 def test_context_whose_processes_are_threads_asks_for_threads() -> None:
-    loader = DataLoader(Whose(), 2, num_workers=2, multiprocessing_context=ThreadContext())
+    loader = DataLoader(Pids(4), 2, num_workers=2, multiprocessing_context=ThreadContext())
     assert [batch.tolist() for batch in loader] == [[os.getpid()] * 2] * 2
 
 
 def test_context_of_a_user_goes_by_the_method_it_is_derived_from() -> None:
-    loader = DataLoader(Whose(), 2, num_workers=2, multiprocessing_context=OwnContext())
+    loader = DataLoader(Pids(4), 2, num_workers=2, multiprocessing_context=OwnContext())
     assert all(os.getpid() not in batch.tolist() for batch in loader)
 
 
 def test_threads_and_a_start_method_are_refused_when_the_loader_is_made() -> None:
     with pytest.raises(reader.ConfigError, match="start_method='fork' contradicts worker_type"):
-        DataLoader(Whose(), multiprocessing_context="fork", **THREADS)
+        DataLoader(Pids(4), multiprocessing_context="fork", **THREADS)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
-import enum
 import fractions
 import multiprocessing
 import socket
 import threading
 from collections.abc import Iterator
 from multiprocessing import resource_sharer
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from reader.errors import DatasetError
+from tests.datasets import Colour, Point
 from tests.peers.torch_values import Road, bytes_of, check_same, queued
 from tests.wire import wire
 
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:torch.quantize_per_tensor, torch.quantize_per_channel",
     "ignore:TypedStorage is deprecated",
 )
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 class OwnTensor(torch.Tensor):
@@ -64,10 +59,6 @@ class Record:
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     x: Any
-
-
-class Color(enum.Enum):
-    RED = 1
 
 
 class Graph:
@@ -168,7 +159,7 @@ BATCHES: dict[str, Any] = {
     "a range": lambda: range(3),
     "a slice": lambda: slice(1, 2),
     "a fraction": lambda: fractions.Fraction(1, 3),
-    "an enum": lambda: [Color.RED, datetime.date(2020, 1, 1), ...],
+    "an enum": lambda: [Colour.RED, datetime.date(2020, 1, 1), ...],
     "a class": lambda: [Point, len, np.float32, torch.nn.Linear],
     "both": lambda: (torch.ones(2), np.ones(2), 3, "a", None, [torch.ones(1)], ("b",)),
     "a dict of both": lambda: {"x": torch.ones(2), "y": np.ones(2), 3: "a", "z": {}},

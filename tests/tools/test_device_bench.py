@@ -33,7 +33,7 @@ def told_by(folder: Path, *command: str) -> Any:
 @pytest.mark.evidence
 @pytest.mark.timeout(240)
 def test_the_host_copies_nothing_for_ours_and_each_batch_for_the_others(tmp_path: Path) -> None:
-    found = told_by(tmp_path, "tools.device_bench", "--rounds", "1", "--batches", "30")
+    found = told_by(tmp_path, "tools.device_bench", "--rounds", "1", "--batches", "30")["figures"]
     assert list(found) == [str(work) for work in WORKS]
     for rows in found.values():
         for contestant in CONTESTANTS:

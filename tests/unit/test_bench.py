@@ -20,10 +20,11 @@ import pytest
 
 from tools.bench import __main__ as command_line
 from tools.bench import chart, contestant, limits, meter, readme, report, runner
-from tools.bench.child import ROOT, Child, ContestantFailed
+from tools.bench.child import Child, ContestantFailed
 from tools.bench.floor import Layout
 from tools.bench.rows import OURS, TABLES, TORCH
 from tools.bench.works import WORKS
+from tools.turns import ROOT
 
 
 class FakeChild:
@@ -153,6 +154,11 @@ def test_contestant_that_hangs_is_killed_and_told() -> None:
         pytest.param("places", "two-places", "reader", "paddle", marks=pytest.mark.evidence),
         pytest.param("places", "two-places", "paddle", "paddle", marks=pytest.mark.evidence),
         ("inline", "tiny-tensors-inline", "reader", "torch"),
+        ("opening", "own-new-1", "reader", "numpy"),
+        ("opening", "own-kept-4-shuffled", "reader", "numpy"),
+        ("opening", "own-pool", "reader", "numpy"),
+        ("opening", "own-pool", "torch", "torch"),
+        pytest.param("opening", "paddle-new-1", "paddle", "paddle", marks=pytest.mark.evidence),
         pytest.param("inline", "collated-inline", "reader", "torch", marks=pytest.mark.evidence),
         ("paddle", "feed-inline", "reader", "paddle"),
         pytest.param("torch", "tiny-tensors", "reader", "torch", marks=pytest.mark.evidence),
@@ -168,9 +174,10 @@ def test_contestant_opens_and_takes_turns(table: str, row: str, name: str, needs
         figures = {**child.ask("turn"), **child.ask("first")}
     finally:
         child.close()
-    assert set(figures) == ({"us"} if row == "resume" else set(report.FIGURES))
+    has_one = row == "resume" or table == "opening"
+    assert set(figures) == ({"us"} if has_one else set(report.FIGURES))
     assert min(figures.values()) > 0
-    if row != "resume":
+    if not has_one:
         assert figures["all_cpu_us"] >= figures["cpu_us"]
 
 
@@ -358,6 +365,8 @@ def test_interval_is_wide_when_launches_differ() -> None:
     apart = report.Ratio(((1.0, 1.01, 0.99), (1.2, 1.21, 1.19), (0.8, 0.81, 0.79))).interval
     assert same[1] - same[0] < 0.03
     assert apart[1] - apart[0] > 0.3
+    uneven = report.Ratio(((1.0, 1.01, 0.99), (1.2,))).interval
+    assert 0.99 <= uneven[0] < 1.0 < uneven[1] == 1.2
 
 
 def test_total_is_the_geometric_mean() -> None:
@@ -379,6 +388,8 @@ def test_text_tells_ratios_goals_and_failures() -> None:
     assert "goal met: bare floor takes 2.00x, at least 0.71x" in text
     assert "torch fails: torch: ended (OSError: killed)" in text
     assert "Paddle, leaves 0 processes" in text
+    assert re.search(r"own-pool +30.0 us +60.0 us +2.00x +2.00x to 2.00x +met", text)
+    assert re.search(r"torch-workers +30.0 us +60.0 us +2.00x +2.00x to 2.00x +MISSED", text)
 
 
 def test_versions_are_compared_by_figure_with_noise_and_a_total() -> None:

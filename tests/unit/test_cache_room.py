@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import ConfigError, Dataset, cache
+from reader import ConfigError, cache
 from reader.caching import disk_tier
 from reader.caching.entry_file import entries_begin
 from reader.caching.identity import Identity
 from reader.caching.sample_cache import MISSING, SampleCache
+from tests.datasets import Indices
 
 ROOT = Path(__file__).parents[2]
 COUNT = 8
@@ -178,14 +179,7 @@ def test_a_table_without_room_leaves_no_draft(
     def full(*_: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    class Few(Dataset[int]):
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, index: int) -> int:
-            return index
-
     monkeypatch.setattr(disk_tier.os, "posix_fallocate", full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        cache(Few(), disk=tmp_path)
+        cache(Indices(3), disk=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from reader import CollateError, ConfigError, ConfigTypeError, DataLoader
 from reader._core.collate.rows import Rows
 from reader.collate import AsList, Collate, Dict, Pack, Pad, Stack, Tuple
+from tests.datasets import Point
+from tests.streams import Items
 
 TEXTS = [list(range(1, 2 + index * 7 % 11)) for index in range(40)]
-
-
-class Named(NamedTuple):
-    x: Any
-    y: Any
 
 
 def padded(samples: list[Any], value: Any, round_to: int, axes: Any) -> Any:
@@ -84,8 +81,8 @@ def test_fields_are_padded_stacked_or_listed_by_what_they_are() -> None:
     assert made["name"] == ["a", "b"]
     assert made["pair"][0].tolist() == [[1, 1], [1, 9]]
     assert made["pair"][1] == [None, None]
-    named = Pad()([Named([1], 2.5), Named([1, 2], 3.5)])
-    assert type(named) is Named
+    named = Pad()([Point([1], 2.5), Point([1, 2], 3.5)])
+    assert type(named) is Point
     assert named.x.tolist() == [[1, 0], [1, 2]]
     assert named.y.tolist() == [2.5, 3.5]
 
@@ -220,17 +217,9 @@ def test_the_torch_face_gets_tensors(num_workers: int) -> None:
 
 
 def test_a_stream_is_padded_in_place() -> None:
-    with DataLoader(StreamOf(TEXTS), batch_size=7, collate_fn=Pad(), num_workers=2) as loader:
+    with DataLoader(Items(TEXTS), batch_size=7, collate_fn=Pad(), num_workers=2) as loader:
         found = [row[row > 0].tolist() for batch in loader for row in batch]
     assert sorted(found) == sorted(TEXTS * 2)  # each worker iterates its own copy
-
-
-class StreamOf:
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __iter__(self) -> Any:
-        return iter(self.items)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from reader.checks import as_bool, as_int, as_reiterable
 from reader.config import LoaderConfig
 from reader.errors import ConfigError, ConfigTypeError
 from reader.places import CPU, Place
+from tests.datasets import NoLength
 
 DATASET = [10, 11, 12]
 
@@ -253,11 +254,6 @@ def test_object_that_is_its_own_iterator_is_refused() -> None:
 class IterableOnly:
     def __iter__(self) -> Iterator[int]:
         return iter([1])
-
-
-class NoLength:
-    def __getitem__(self, index: int) -> int:
-        return index
 
 
 class LengthOnly:

@@ -333,7 +333,7 @@ CELLS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "last_batch", "options"), CELLS, ids=str)
 def test_a_loader_goes_on_where_it_was_left(
     kind: str, last_batch: str, options: dict[str, Any]

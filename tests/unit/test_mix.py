@@ -28,20 +28,11 @@ from reader import (
     mix,
 )
 from reader.streams.mixed_dataset import MixSchedule, cycle_counts
+from tests.streams import Items
 
 COUNTS = st.lists(st.integers(1, 25), min_size=1, max_size=7)
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 STOPS = ("first", "last", "all")
-
-
-class Items(IterableDataset[Any]):
-    """A stream of a list."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.items)
 
 
 class Labelled:

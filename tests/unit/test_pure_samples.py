@@ -13,17 +13,10 @@ import torch.utils.data
 import reader
 from reader import ConfigTypeError, DataLoader
 from reader.data.pure_samples import has_pure_samples, holds_numbers
+from tests.datasets import Indices
 
 
-class Silent:
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-class Pure(Silent):
+class Pure(Indices):
     has_pure_samples = True
 
     def __getitem__(self, index: int) -> int:
@@ -48,8 +41,9 @@ class TakesBack(Pure):
     has_pure_samples = False
 
 
-class AsksItself(Silent):
+class AsksItself(Indices):
     def __init__(self, transform: Any = None) -> None:
+        super().__init__()
         self.transform = transform
 
     @property
@@ -78,7 +72,7 @@ class Slotted(Wrapper):
 
 
 def told() -> Any:
-    dataset = Silent()
+    dataset = Indices()
     dataset.has_pure_samples = True  # type: ignore[attr-defined]
     return dataset
 
@@ -112,18 +106,18 @@ PURE: dict[str, Any] = {
     "side by side": reader.ComposeDataset([Pure(), ROWS]),
 }
 NOT_PURE: dict[str, Any] = {
-    "silent": Silent(),
+    "silent": Indices(),
     "fetches anew": FetchesAnew(),
     "fetches many": FetchesMany(),
     "takes it back": TakesBack(),
     "property": AsksItself(transform=abs),
     "wrapper": Wrapper(Pure()),
     "wrapper with slots": Slotted(Pure()),
-    "chosen": reader.Subset(Silent(), [0]),
+    "chosen": reader.Subset(Indices(), [0]),
     "chosen in a way of its own": Cut(Pure(), [0]),  # type: ignore[arg-type]
-    "joined": reader.ConcatDataset([Pure(), Silent()]),
-    "rows of something else": reader.TensorDataset([ROWS, Silent()]),
-    "chosen by something else": reader.Subset(Pure(), Silent()),  # type: ignore[arg-type]
+    "joined": reader.ConcatDataset([Pure(), Indices()]),
+    "rows of something else": reader.TensorDataset([ROWS, Indices()]),
+    "chosen by something else": reader.Subset(Pure(), Indices()),  # type: ignore[arg-type]
 }
 
 

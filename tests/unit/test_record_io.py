@@ -90,6 +90,7 @@ def test_four_threads_read_the_same_reader(many: Path) -> None:
         assert sum(pool.map(wrong_in, [records] * 4, range(4))) == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_four_processes_read_the_same_reader(many: Path, method: str) -> None:
     context = multiprocessing.get_context(method)

@@ -9,19 +9,14 @@ import pytest
 
 import reader
 from reader.checks import described
-
-
-class Stream(reader.IterableDataset):
-    def __iter__(self) -> Any:
-        return iter(range(3))
-
+from tests.streams import RangeStream
 
 ROWS = reader.TensorDataset([np.ones((8, 2))])
 SAID: dict[str, Any] = {
     "TensorDataset(8)": ROWS,
     "Subset(2, dataset=list)": reader.Subset([1.0] * 8, [1, 2]),
     "ConcatDataset(16)": reader.ConcatDataset([ROWS, ROWS]),
-    "ChainDataset()": reader.ChainDataset([Stream(), Stream()]),
+    "ChainDataset()": reader.ChainDataset([RangeStream(3), RangeStream(3)]),
     "MappedDataset(8, dataset=TensorDataset, with_index=False)": ROWS.map(len),
     "CachedDataset(8, dataset=TensorDataset)": reader.cache(ROWS, memory="1MB"),
     "RandomSampler(8)": reader.RandomSampler(ROWS),
@@ -32,8 +27,8 @@ SAID: dict[str, Any] = {
     "WeightedRandomSampler(3, num_samples=3, replacement=True)": reader.WeightedRandomSampler(
         [1, 2], 3
     ),
-    "ShuffledStream(size=4)": reader.shuffle_buffer(Stream(), 4),
-    "RebatchedStream(size=2, drop_last=False)": reader.rebatch(Stream(), 2),
+    "ShuffledStream(size=4)": reader.shuffle_buffer(RangeStream(3), 4),
+    "RebatchedStream(size=2, drop_last=False)": reader.rebatch(RangeStream(3), 2),
     "MixedDataset(16, stop='first')": reader.mix([ROWS, ROWS]),
 }
 

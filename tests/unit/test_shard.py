@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.data import IterableDataset
 from reader.data.shard_items import shard_items, shard_positions
 from reader.errors import ConfigError, ConfigTypeError
 from reader.loader import DataLoader
 from reader.streams.shard import shard
 from reader.worker.context import WorkerInfo, set_worker_info
+from tests.streams import Sharded
 
 counts = st.integers(0, 50)
 shards = st.integers(1, 9)
@@ -95,15 +95,6 @@ def test_worker_is_asked_for_when_the_first_item_is_taken() -> None:
     finally:
         set_worker_info(None)
     assert list(shard(range(3))) == [0, 1, 2]
-
-
-class Sharded(IterableDataset[int]):
-    def __init__(self, count: int, **options: Any) -> None:
-        self.count = count
-        self.options = options
-
-    def __iter__(self) -> Iterator[int]:
-        return shard(range(self.count), **self.options)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 3])

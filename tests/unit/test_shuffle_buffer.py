@@ -20,9 +20,9 @@ from reader import (
     IterableDataset,
     StateError,
     mix,
-    shard,
     shuffle_buffer,
 )
+from tests.streams import Sharded
 
 
 class Walk(IterableDataset[int]):
@@ -106,7 +106,7 @@ def test_samples_are_mixed_beyond_any_border() -> None:
 
 def test_order_is_a_function_of_seed_epoch_and_worker() -> None:
     def epochs(own: int | None, workers: int, **options: Any) -> list[Any]:
-        stream = shuffle_buffer(Sharded(), 10, own)
+        stream = shuffle_buffer(Sharded(80), 10, own)
         with DataLoader(stream, batch_size=None, num_workers=workers, **options) as loader:
             return [list(loader) for _ in range(2)]
 
@@ -121,11 +121,6 @@ def test_order_is_a_function_of_seed_epoch_and_worker() -> None:
     assert epochs(None, 0, seed=4) == epochs(None, 0, seed=4)
     assert epochs(None, 0, seed=4) != epochs(None, 0, seed=5)
     assert epochs(None, 0) != epochs(None, 0)
-
-
-class Sharded(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return shard(range(80))
 
 
 def test_epoch_without_a_loader_is_the_chosen_one() -> None:

@@ -102,6 +102,7 @@ def run(fetcher: StreamFetcher, paper: Paper, most: int = 30) -> list[Any]:
     raise AssertionError("no end")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("full", [0, 1, 3])
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("collate", [None, list, tuple])

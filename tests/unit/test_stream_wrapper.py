@@ -102,7 +102,7 @@ def drawn_with_an_interrupt(make: Callable[[], Any], after: int) -> tuple[list[A
         sys.settrace(before)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="signals come in at other instructions")
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_04_interrupt_anywhere_costs_no_sample(wrapper: str) -> None:

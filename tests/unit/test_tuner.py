@@ -87,6 +87,7 @@ WORKS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("has_clocks", [True, False])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("name", WORKS)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from reader import ConfigError, RecordIO, TokenWindows
+from tests.streams import RangeStream
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "reader/engine/backends/inline.py": (1, OWN),
     "reader/engine/backends/process_pool.py": (1, WORKER),
     "reader/engine/backends/remote_processes.py": (1, CLUSTER),
-    "reader/engine/cursor.py": (1, WORKER),
+    "reader/engine/worker_cursors.py": (1, WORKER),
     "reader/exceptions/exception_codec.py": (3, WORKER),
     "reader/exceptions/exception_values.py": (2, WORKER),
     "reader/observe/program.py": (1, USER),  # the script of `python -m reader profile`
@@ -156,11 +157,7 @@ def test_a_state_of_a_loader_is_plain(tmp_path: Path) -> None:
 
     import reader
 
-    class Stream(reader.IterableDataset[int]):
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(8))
-
-    loader = reader.DataLoader(Stream(), batch_size=2, num_workers=1, seed=1)
+    loader = reader.DataLoader(RangeStream(8), batch_size=2, num_workers=1, seed=1)
     batches = iter(loader)
     next(batches)
     state = loader.state_dict()

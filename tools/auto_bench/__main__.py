@@ -1,6 +1,6 @@
 """Measure what `num_workers="auto"` and `prefetch_factor="auto"` are worth.
 
-    python -m tools.auto_bench [NAME ...] [--seconds 1.5] [--sweeps 2] [--turns 5]
+    python -m tools.auto_bench [NAME ...] [--seconds 1.5] [--sweeps 2] [--rounds 5]
 
 Each work runs at fixed settings first, in turns: the best by the median is then run again, beside
 the default (no workers), two workers and "auto", in turns, and the medians of their ratios within a
@@ -17,19 +17,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a step takes one core
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reader import DataLoader
 from tools.auto_bench.works import WORKS, Work
+from tools.turns import Report, command_line, in_turns
 
 __all__ = ["Rates", "main", "run"]
 
@@ -105,37 +106,36 @@ def told(setting: Setting) -> str:
 
 def measured(name: str, chosen: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Measure a work: the best fixed setting, and then in turns what it is compared with."""
-    sweeps: dict[int, list[float]] = {number: [] for number in range(len(FIXED))}
-    for _ in range(chosen.sweeps):
-        for number, setting in enumerate(FIXED):
-            sweeps[number].append(in_process(name, setting, chosen.seconds, folder).later)
-    fixed = {number: statistics.median(rates) for number, rates in sweeps.items()}
-    best = FIXED[max(fixed, key=fixed.__getitem__)]
-    best_of_workers = FIXED[max((n for n in fixed if n), key=fixed.__getitem__)]
+
+    def turns_of(settings: Iterable[Setting]) -> dict[str, Callable[[], Rates]]:
+        run_one = partial(in_process, name, seconds=chosen.seconds, folder=folder)
+        return {told(setting): partial(run_one, setting) for setting in settings}
+
+    sweeps = in_turns(turns_of(FIXED), chosen.sweeps)
+    fixed = {text: statistics.median(run.later for run in runs) for text, runs in sweeps.items()}
+    by_text = {told(setting): setting for setting in FIXED}
+    best = by_text[max(fixed, key=fixed.__getitem__)]
+    with_workers = fixed.keys() - {told(DEFAULT)}
+    best_of_workers = by_text[max(with_workers, key=fixed.__getitem__)]
     compared = {
         "best": best,
         "best with workers": best_of_workers,
         "default": DEFAULT,
         "2 workers": TWO,
     }
+    runs = in_turns({**turns_of([AUTO]), **turns_of(compared.values())}, chosen.rounds)
+    auto = runs[told(AUTO)]
     ratios: dict[str, list[float]] = {}
-    choices = []
-    for _ in range(chosen.turns):
-        auto = in_process(name, AUTO, chosen.seconds, folder)
-        choices.append(auto.chosen)
-        known: dict[str, float] = {}
-        for what, setting in compared.items():
-            text = told(setting)
-            if text not in known:
-                known[text] = in_process(name, setting, chosen.seconds, folder).later
-            ratios.setdefault(what, []).append(auto.later / known[text])
-            ratios.setdefault(f"whole run, {what}", []).append(auto.whole / known[text])
+    for what, setting in compared.items():
+        pairs = list(zip(auto, runs[told(setting)], strict=True))
+        ratios[what] = [mine.later / other.later for mine, other in pairs]
+        ratios[f"whole run, {what}"] = [mine.whole / other.later for mine, other in pairs]
     return {
         "work": name,
-        "fixed": {told(FIXED[number]): rate for number, rate in fixed.items()},
+        "fixed": fixed,
         "best": told(best),
         "best with workers": told(best_of_workers),
-        "chosen": choices,
+        "chosen": [run.chosen for run in auto],
         "auto to": {what: statistics.median(each) for what, each in ratios.items()},
         "spread": {what: [min(each), max(each)] for what, each in ratios.items()},
     }
@@ -163,23 +163,20 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the works that are named, print a table, and return 0."""
-    parser = argparse.ArgumentParser(prog="python -m tools.auto_bench", description=__doc__)
+    parser = command_line("auto_bench", __doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORKS)}")
     parser.add_argument("--seconds", type=float, default=1.5, help="of each run that count")
     parser.add_argument("--sweeps", type=int, default=2, help="over the fixed settings")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="where all figures are written")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.names) - WORKS.keys():
         parser.error(f"no work is called {', '.join(sorted(unknown))}: {', '.join(WORKS)}")
+    report = Report(chosen)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.names or WORKS:
             rows.append(measured(name, chosen, Path(folder)))
             print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    print(table(rows))
-    if chosen.json:
-        chosen.json.write_text(json.dumps(rows, indent=1))
+    report.show(table(rows), rows)
     return 0
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench import chart, limits, readme, report
-from tools.bench.child import ROOT
 from tools.bench.rows import TABLES
 from tools.bench.runner import measure, unpack
+from tools.turns import ROOT
 
 FOLDER = ROOT / "build" / "bench"
 README, SPEED = ROOT / "README.md", ROOT / "docs" / "speed.md"

@@ -1,7 +1,7 @@
 """A contestant's process seen from the bench: start it, give it a turn, end it.
 
 The process leads a session of its own, so that ending it ends its workers too, whatever they do.
-Imports the standard library alone; a `Child` owns the process and the file its words go to.
+Imports the standard library and the turns; a `Child` owns the process and the file its words go to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import tempfile
 from multiprocessing import Pipe
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.turns import ROOT
+
 TIMEOUT_S = 120.0
 
 

@@ -7,6 +7,7 @@ loader it opened, and ends with the pipe.
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import subprocess
@@ -14,13 +15,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tools.bench.loaders import Program, open_loader, open_stateful
+from tools.bench.loaders import Program, loader_maker, open_loader, open_stateful
 from tools.bench.meter import descendants, run_epoch, time_first
 from tools.bench.rows import DECODE, OURS, TABLES, Contestant, Row
 from tools.bench.works import Work
@@ -28,6 +30,7 @@ from tools.bench.works import Work
 SHORT = 4  # batches of the epochs that are opened for their first batch
 LATER_S = 0.05  # how long to repeat such an epoch
 TAKEN = 3  # batches of an epoch before it is left
+LEAST_EPOCHS = 5  # of a turn of short epochs
 ENDLESS = 100_000  # batches of an epoch that is never read to its end
 
 # What is measured when told so; each returns figures by name.
@@ -169,6 +172,44 @@ def resume_turns(row: Row, contestant: Contestant) -> Turns:
     return {"turn": turn}
 
 
+def opening_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStack) -> Turns:
+    """Measure whole short epochs, of new loaders or of a kept one, or the start of new workers."""
+    make = loader_maker(row, contestant, row.work.dataset(row.batches * row.step_size))
+
+    def epoch_of(loader: Any) -> None:
+        for _ in loader:
+            pass
+
+    def timed_start() -> float:
+        begin = time.perf_counter_ns()
+        loader = make()
+        iterator = iter(loader)
+        next(iterator)
+        us = (time.perf_counter_ns() - begin) / 1e3
+        del iterator
+        getattr(loader, "close", gc.collect)()  # whoever has none ends its workers by its reference
+        return us
+
+    if row.kind == "pool":
+        act = timed_start
+    elif row.kind == "new":
+        act = partial(microseconds, lambda: epoch_of(make()))
+    else:
+        kept = make()
+        stack.callback(getattr(kept, "close", gc.collect))
+        act = partial(microseconds, lambda: epoch_of(kept))
+
+    def turn() -> dict[str, float]:
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(times) < LEAST_EPOCHS or time.perf_counter() < end:
+            times.append(act())
+        return {"us": statistics.median(times)}
+
+    turn()  # the first epochs find everything cold
+    return {"turn": turn}
+
+
 def open_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStack) -> Turns:
     """Open what the row measures of the contestant; closing `stack` ends it."""
     if contestant == DECODE:
@@ -179,6 +220,8 @@ def open_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStac
         return spawn_turns(row, contestant)
     if row.kind == "resume":
         return resume_turns(row, contestant)
+    if row.batches:
+        return opening_turns(row, contestant, seconds, stack)
     return epoch_turns(row, contestant, seconds, stack)
 
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from tools.bench.loaders import open_loader
 from tools.bench.meter import cpu_ns_of, descendants, fields_of, view_of
-from tools.bench.report import duration, grid
+from tools.bench.report import duration
 from tools.bench.rows import Row
+from tools.turns import grid
 
 COPIED = 256 << 20  # bytes that each process copies to see what the memory gives
 MOSTLY = 0.7  # of what there is: the limit, then

@@ -7,7 +7,8 @@ when a loader is opened. This module owns no state; what it opens is its caller'
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -121,6 +122,22 @@ def _options_of(face: str, row: Row) -> dict[str, Any]:
     return {"start_method" if face == ENGINE else "multiprocessing_context": "fork"}
 
 
+def loader_maker(
+    row: Row, contestant: Contestant, dataset: Any, **options: Any
+) -> Callable[[], Any]:
+    """Return what makes a DataLoader of the contestant's face, with nothing around it."""
+    face = contestant.face
+    samples: Any = dataset
+    if row.samples == "stream":
+        samples = stream_of(face, dataset, row.work.batch_size)
+    elif row.samples == "columns":
+        samples = _side_by_side(face, dataset.columns)
+    elif row.samples == "tensors":
+        samples = Tensors(dataset)
+    given = {"batch_size": row.work.batch_size, **row.options, **_options_of(face, row), **options}
+    return partial(import_module(face).DataLoader, samples, **given)
+
+
 def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) -> Any:
     """Return the contestant's loader on the row's kind of samples of `dataset`; close it after."""
     face, size = contestant.face, row.work.batch_size
@@ -132,15 +149,7 @@ def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) 
     if contestant.name in COMPOSED:
         compose = COMPOSED[contestant.name]
         return Only(compose(dataset, size, row.options["num_workers"], PREFETCH))
-    samples: Any = dataset
-    if row.samples == "stream":
-        samples = stream_of(face, dataset, size)
-    elif row.samples == "columns":
-        samples = _side_by_side(face, dataset.columns)
-    elif row.samples == "tensors":
-        samples = Tensors(dataset)
-    arguments = {"batch_size": size, **row.options, **_options_of(face, row), **options}
-    loader = import_module(face).DataLoader(samples, **arguments)
+    loader = loader_maker(row, contestant, dataset, **options)()
     return loader if hasattr(loader, "close") else Only(loader)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tools.bench.rows import OURS, TABLES, Row
+from tools.turns import grid, machine_lines
 
 Results = Mapping[str, Mapping[str, Any]]  # of one row: what `take_turns` returns
 DRAWS = 1000
@@ -73,12 +74,18 @@ class Ratio:
     def draws(self) -> np.ndarray[Any, Any]:
         """Medians of as many launches and rounds, drawn anew from these: a bootstrap."""
         rng = np.random.default_rng(0)
-        count = len(self.launches)
-        drawn = []
-        for _ in range(DRAWS):
-            picked = (self.launches[at] for at in rng.integers(0, count, count))
-            drawn.append(np.median(np.concatenate([rng.choice(one, len(one)) for one in picked])))
-        return np.array(drawn)
+        lengths = np.array([len(launch) for launch in self.launches])
+        count, most = len(lengths), int(lengths.max())
+        ratios = np.full((count, most), np.nan)
+        for number, launch in enumerate(self.launches):
+            ratios[number, : len(launch)] = launch
+        picked = rng.integers(0, count, (DRAWS, count, 1))
+        has = lengths[picked]
+        drawn = ratios[picked, (rng.random((DRAWS, count, most)) * has).astype(np.intp)]
+        drawn[np.arange(most) >= has] = np.nan  # a launch gives as many as it has
+        drawn = drawn.reshape(DRAWS, -1)
+        middle = np.median if (lengths == most).all() else np.nanmedian
+        return np.asarray(middle(drawn, axis=1))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -114,28 +121,14 @@ def divided(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
-def grid(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align columns: the first to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths)]
-        lines.append("  ".join(["", row[0].ljust(widths[0]), *cells[1:]]).rstrip())
-    return lines
-
-
 def head_lines(report: Mapping[str, Any]) -> list[str]:
     """Tell what was measured on, and how often."""
-    machine = report["machine"]
-    load = f"load {machine['load_before']:.1f} before and {machine['load_after']:.1f} after"
     missing = report.get("not_installed", ())
     rounds = f"{report['rounds']} rounds of about {report['seconds']:g} s"
     if report["launches"] > 1:
         rounds += f" in each of {report['launches']} launches"
     return [
-        ", ".join([machine["cpu"], f"{machine['cores']} cores", load]),
-        f"Linux {machine['kernel']}, Python {machine['python']}",
-        ", ".join(machine["versions"]),
+        *machine_lines(report["machine"]),
         *([f"left out, for they are not installed: {'; '.join(missing)}"] if missing else []),
         f"{rounds}; medians; a ratio is the median of those taken within each round,",
         "with a 95 % interval of that median by bootstrap",
@@ -194,10 +187,30 @@ def row_lines(row: Row, results: Results) -> list[str]:
     return [*lines, *error_lines(results), *verdicts]
 
 
+def short_lines(rows: Mapping[str, Results]) -> list[str]:
+    """Compare ours with the one peer of rows of short epochs, a line each."""
+    cells = [["", "reader", "peer", "times as long", "interval", "goal"]]
+    errors: list[str] = []
+    for name, results in rows.items():
+        row = TABLES["opening"][name]
+        peer = row.contestants[1].name
+        errors += error_lines(results)
+        if ratio := Ratio.of(results, peer, OURS):
+            medians = [duration(median(results, who) or 0.0) for who in (OURS, peer)]
+            spread = " to ".join(map(times_as_long, ratio.interval))
+            goal = ", ".join("met" if is_met else "MISSED" for _, is_met in goals(row, results))
+            cells.append([name, *medians, times_as_long(ratio.middle), spread, goal])
+    return [*grid(cells), *errors]
+
+
 def render(report: Mapping[str, Any]) -> str:
     """Return a comparison with the peers as text."""
     lines = head_lines(report)
     for table, rows in report["tables"].items():
+        if table == "opening":
+            lines += ["", "opening: an epoch of 8 x (8 float32, 1 index), or to its first batch"]
+            lines += short_lines(rows)
+            continue
         for name, results in rows.items():
             row = TABLES[table][name]
             lines += ["", f"{table} {name}: {row.title}", *row_lines(row, results)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 from tools.bench.forms import FORMS, Form
@@ -54,11 +55,13 @@ class Row:
         contestants: Who takes part, ours first.
         kind: "epochs": a step touches the batch; "feed": a step is a run of a static program;
             "break": a turn leaves one epoch and begins another; "spawn": a turn is a program that
-            starts 4 spawned workers; "resume": a turn loads a state. The last three end with a
-            batch.
+            starts 4 spawned workers; "resume": a turn loads a state. These three end with a
+            batch. "new": each epoch has a new loader; "kept": all have one; "pool": a new loader's
+            workers, to the first batch.
         options: Arguments of each DataLoader, the peers' included.
         samples: What the dataset hands out: "arrays", "tensors", or a "stream" of arrays. Of
             "columns" each loader gets the arrays themselves, in its own TensorDataset.
+        batches: How many batches a "new", "kept" or "pool" epoch has; 0 elsewhere.
         places: How many places a step feeds, with a batch for each.
         figure: Which figure of a turn is compared with the peers.
         at_least: How many times as long each peer must take, by its name.
@@ -73,6 +76,7 @@ class Row:
     kind: str = "epochs"
     options: Mapping[str, Any] = field(default_factory=lambda: workers(2))
     samples: str = "arrays"
+    batches: int = 0
     places: int = 1
     figure: str = "us"
     at_least: Mapping[str, float] = field(default_factory=dict)
@@ -294,11 +298,43 @@ def _places() -> list[Row]:
     ]
 
 
+def _opening() -> list[Row]:
+    faces = {
+        "torch": (_ours(TORCH_FACE), TORCH),
+        "paddle": (_ours(PADDLE_FACE), PADDLE),
+        "own": (_ours(ENGINE), TORCH),
+    }
+    how = {"new": "a new loader for each epoch", "kept": "one loader"}
+    work = WORKS["numbered"]
+    rows = []
+    for (face, both), kind, is_shuffled in product(faces.items(), how, (False, True)):
+        options = {**_INLINE, "shuffle": True} if is_shuffled else _INLINE
+        shuffled = ", shuffled" if is_shuffled else ""
+        title = f"`{both[0].face}`: {how[kind]}, epochs of 1, 4 and 16 batches{shuffled}"
+        for batches in (1, 4, 16):
+            name = f"{face}-{kind}-{batches}{'-shuffled' if is_shuffled else ''}"
+            least = {both[1].name: 1.0}
+            rows.append(
+                Row(name, title, work, both, kind, options, at_least=least, batches=batches)
+            )
+    for face in ("torch", "own"):
+        both, module = faces[face], f"`{faces[face][0].face}`"
+        kept = f"{module}: 2 persistent workers, epochs of 4 batches"
+        pool = f"{module}: 2 new workers, to the first batch"
+        fast, soon = {"torch": 10.0}, {"torch": 1.0}
+        rows += [
+            Row(f"{face}-workers", kept, work, both, "kept", _KEPT, at_least=fast, batches=4),
+            Row(f"{face}-pool", pool, work, both, "pool", _FRESH, at_least=soon, batches=4),
+        ]
+    return rows
+
+
 TABLES: dict[str, dict[str, Row]] = {
     table: {row.name: row for row in rows}
     for table, rows in (
         ("engine", _engine()),
         ("inline", _inline()),
+        ("opening", _opening()),
         ("paddle", _paddle()),
         ("torch", _torch()),
         ("places", _places()),

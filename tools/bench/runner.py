@@ -9,29 +9,21 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 from tools.bench.child import Child, ContestantFailed
 from tools.bench.rows import OURS, TABLES
+from tools.turns import describe_machine, order
 
 LEAST_ROUNDS = 3
 AGAINST_S = 12.0  # how long a launch of two versions may last
-VERSIONS = ("numpy", "paddlepaddle", "torch", "torchdata", "pillow", "spdl_core", "grain")
-
-
-def order(names: Sequence[str], number: int) -> list[str]:
-    """Return the names in the order of turn `number`: each begins once."""
-    shift = number % max(len(names), 1)
-    return [*names[shift:], *names[:shift]]
 
 
 def take_turns(
@@ -154,18 +146,3 @@ def unpack(wheel: Path, folder: Path) -> Path:
     if not any((folder / "reader" / "_core").rglob(f"*{suffix}")):
         raise ValueError(f"{wheel} is built for another Python: reader/_core has no *{suffix}")
     return folder
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return the processor, its usable cores, Python, the load, and what else is installed."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    found = {one.name: one.version for one in metadata.distributions() if one.name in VERSIONS}
-    return {
-        "cpu": models[0] if models else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "load_before": os.getloadavg()[0],
-        "versions": [f"{name} {found[name]}" for name in VERSIONS if name in found],
-    }

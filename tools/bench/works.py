@@ -51,6 +51,17 @@ class Tiny(Bank):
         return self.rows[row], self.labels[row]
 
 
+class Numbered(Bank):
+    """Eight float32 values and the index: the samples of a first program."""
+
+    def __init__(self, samples: int) -> None:
+        self.row = np.zeros(8, np.float32)
+        super().__init__(samples)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], int]:
+        return self.row, index
+
+
 class Pictures(Bank):
     """Decoded pictures of 3 x 224 x 224 values of one type."""
 
@@ -173,6 +184,7 @@ WORKS = {
             Tiny,
             200,
         ),
+        Work("numbered", "8 x (8 float32, 1 index)", "8 rows of 8 numbers", 8, Numbered, 40),
         Work(
             "image",
             "64 x (3, 224, 224) float32",

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from tests.device.accelerator import ACCELERATOR, accelerator
 from tests.device.build import library
 from tests.device.simdev import LIBRARY
+from tools.turns import in_turns, medians
 
 PAUSE_S = 1.5e-3  # between steps: the workers are done then
 ROUNDS = 9
@@ -49,30 +51,29 @@ def measure() -> dict[str, float]:
         _time(TorchDevice, name, spent)
     pause = threading.Event()
     options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "framework": "torch"}
-    own: dict[str, list[float]] = {"cpu": [], "device": []}
-    calls: list[float] = []
+
+    def turn(loader: Any) -> dict[str, float]:
+        took_us: list[float] = []
+        calls_us: list[float] = []
+        steps = iter(loader)
+        while True:
+            pause.wait(PAUSE_S)
+            before, began = spent[0], time.thread_time()
+            batch = next(steps, None)
+            took = time.thread_time() - began
+            if batch is None:
+                return {"own": statistics.median(took_us), "calls": statistics.median(calls_us)}
+            calls_us.append((spent[0] - before) * 1e6)
+            took_us.append(took * 1e6 - calls_us[-1])
+
     with (
         DataLoader(Samples(), batch_size=64, places="cpu", **options) as cpu,
         DataLoader(Samples(), batch_size=64, places=sim.name(0), **options) as device,
     ):
-        for turn in range(1 + ROUNDS):
-            for road, loader in (("cpu", cpu), ("device", device)):
-                took_us, calls_us = [], []
-                steps = iter(loader)
-                while True:
-                    pause.wait(PAUSE_S)
-                    before, began = spent[0], time.thread_time()
-                    batch = next(steps, None)
-                    took = time.thread_time() - began
-                    if batch is None:
-                        break
-                    calls_us.append((spent[0] - before) * 1e6)
-                    took_us.append(took * 1e6 - calls_us[-1])
-                if turn:  # in the first turn, caches are cold
-                    own[road].append(statistics.median(took_us))
-                    calls += [statistics.median(calls_us)] * (road == "device")
-    found = {f"{road}_us": statistics.median(each) for road, each in own.items()}
-    return {**found, "calls_us": statistics.median(calls)}
+        roads = {"cpu": partial(turn, cpu), "device": partial(turn, device)}
+        found = medians(in_turns(roads, ROUNDS, warm_ups=1))  # in the first, caches are cold
+    own = {f"{road}_us": figures["own"] for road, figures in found.items()}
+    return {**own, "calls_us": found["device"]["calls"]}
 
 
 def _time(device: Any, name: str, spent: list[float]) -> None:

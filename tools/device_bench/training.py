@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tools.device_bench.child import told_by
+from tools.turns import told_by
 
 LOADERS = ("reader", "torch")
 SIZE = 64  # pictures of a batch

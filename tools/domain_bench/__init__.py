@@ -8,7 +8,7 @@
     tables                                    [--rows 5e6]
 
 All contestants of a work take their turns in one run, each with 2 workers or threads; medians of
-the rounds are shown. `turns` has the loop, the table and the JSON of every work; a module of each
+the rounds are shown. `work` says what a work is; a module of each
 work makes its files and its contestants, and says what is measured. A peer that cannot be imported
 is left out, with the reason. Those that no file below requirements/ brings:
 

@@ -19,12 +19,13 @@ from tools.domain_bench import (
     images,
     tables,
     tokens,
-    turns,
+    work,
 )
+from tools.turns import Report, in_turns, medians
 
 # What makes each work in a folder, and the work's own options with their defaults.
 _OF_FILES = {"files": 256, "scale": 1.0}
-WORKS: dict[str, tuple[Callable[..., turns.Work], dict[str, float]]] = {
+WORKS: dict[str, tuple[Callable[..., work.Work], dict[str, float]]] = {
     "resized": (images.resized, _OF_FILES),
     "training": (image_inputs.training, _OF_FILES),
     "validation": (image_inputs.validation, _OF_FILES),
@@ -44,11 +45,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     works = parser.add_subparsers(dest="work", metavar="WORK", required=True)
     for name, (make, options) in WORKS.items():
-        work = works.add_parser(name, help=make.__doc__, description=make.__doc__)
-        work.add_argument("--rounds", type=int, default=5, help="turns of each contestant (5)")
-        work.add_argument("--json", type=Path, metavar="FILE", help="write seconds by name there")
+        one = works.add_parser(name, help=make.__doc__, description=make.__doc__)
+        one.add_argument("--rounds", type=int, default=5, help="turns of each contestant (5)")
+        one.add_argument("--json", type=Path, metavar="FILE", help="write seconds by name there")
         for option, default in options.items():
-            work.add_argument(
+            one.add_argument(
                 f"--{option}", type=type(default), default=default, help=f"({default:g})"
             )
     return parser.parse_args(arguments)
@@ -58,12 +59,11 @@ def main() -> int:
     """Measure a work and print its table; write JSON where that is asked for."""
     chosen = parse(sys.argv[1:])
     make, options = WORKS[chosen.work]
+    report = Report(chosen)
     with tempfile.TemporaryDirectory() as folder:
-        work = make(Path(folder), **{option: getattr(chosen, option) for option in options})
-        found = turns.measure(work, chosen.rounds)
-    print(turns.render(found, work.unit))
-    if chosen.json is not None:
-        turns.write(found, chosen.json)
+        made = make(Path(folder), **{option: getattr(chosen, option) for option in options})
+        found = medians(in_turns(dict(made.contestants), chosen.rounds, made.warm_ups))
+    report.show(work.render(found, made.unit), found)
     return 0
 
 

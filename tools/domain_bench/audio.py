@@ -15,7 +15,7 @@ import numpy as np
 
 import reader
 from reader.collate import Pad
-from tools.domain_bench.turns import Work, by_epochs, left_out
+from tools.domain_bench.work import Work, by_epochs, left_out
 
 WORKERS, LENGTH, RATE = 2, 32_000, 16_000
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from reader.images import decode
 from tools.domain_bench.image_files import SIZE, make_files
-from tools.domain_bench.turns import Turn, Work, left_out
+from tools.domain_bench.work import Turn, Work, left_out
 
 
 def decoders(folder: Path, files: int, scale: float) -> Work:

@@ -16,7 +16,7 @@ import reader
 from reader.collate import AsList, Stack, Tuple
 from reader.images import Compose, Normalize, RandomHorizontalFlip, Resize, decode
 from tools.domain_bench.image_files import MEAN, STD, WORKERS, make_files
-from tools.domain_bench.turns import Work, by_epochs, left_out
+from tools.domain_bench.work import Work, by_epochs, left_out
 
 SIDE = 512
 

@@ -32,7 +32,7 @@ from tools.domain_bench.image_peers import (
     torchvision_inputs,
 )
 from tools.domain_bench.images import our_loader
-from tools.domain_bench.turns import Work, by_epochs, left_out
+from tools.domain_bench.work import Work, by_epochs, left_out
 
 
 def training(folder: Path, files: int, scale: float) -> Work:

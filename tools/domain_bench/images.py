@@ -16,7 +16,7 @@ from reader import DataLoader
 from reader.images import ImageFolder
 from tools.domain_bench.image_files import BATCH, SIZE, WORKERS, make_files
 from tools.domain_bench.image_peers import Spdl, WithPillow, WithTorchvision, torch_loader, whole
-from tools.domain_bench.turns import Work, by_epochs, left_out
+from tools.domain_bench.work import Work, by_epochs, left_out
 
 
 def resized(folder: Path, files: int, scale: float) -> Work:

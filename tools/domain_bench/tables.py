@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reader import DataLoader, TableRows
-from tools.domain_bench.turns import Work, left_out, part_of_epoch
+from tools.domain_bench.work import Work, left_out, part_of_epoch
 
 FEATURES, BATCH, WORKERS = [f"f{number}" for number in range(32)], 4096, 2
 _BATCHES = {"usual": 20, "fast": 600}  # of a turn

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from reader import DataLoader, TokenWindows
-from tools.domain_bench.turns import Work, left_out, part_of_epoch
+from tools.domain_bench.work import Work, left_out, part_of_epoch
 
 LENGTH, BATCH, WORKERS = 2048, 8, 2
 _BATCHES = 2000  # of a turn

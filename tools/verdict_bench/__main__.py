@@ -12,7 +12,6 @@ import argparse
 import json
 import re
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reader.worker_clock import system_clock
+from tools.turns import describe_machine, machine_lines, told_by
 from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl, SaidOfTorch, kind_of, said_by
 from tools.verdict_bench.programs import PROGRAMS, Program
 from tools.verdict_bench.works import rest
@@ -120,12 +120,8 @@ def _row(
 def _child(name: str, kind: str, named: str) -> tuple[dict[str, Any], float]:
     """Return what a child printed, and how many cores were taken by others meanwhile."""
     began, busy_s, own_s = time.monotonic(), _busy_s(), _own_s()
-    command = [sys.executable, "-m", "tools.verdict_bench.child", name, kind, named]
     with PROGRAMS[name].around():
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name} ({kind}) ended with {done.returncode}: {done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)
+        found: dict[str, Any] = told_by("tools.verdict_bench.child", name, kind, named)
     seconds = time.monotonic() - began
     return found, (_busy_s() - busy_s - (_own_s() - own_s)) / seconds
 
@@ -176,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = set(options.names) - PROGRAMS.keys()
     if unknown:
         parser.error(f"no program is called {sorted(unknown)}")
+    print("\n".join([*machine_lines(describe_machine()), ""]))
     if options.peers:
         print("| program | word | torch.profiler | SPDL: stage (occupancy behind each) |")
         print("|---|---|---|---|")

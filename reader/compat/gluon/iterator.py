@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reader._core.steps.handover import Handover, Made
+from reader._core.epoch.handover import Handover, Made
+from reader._core.epoch.iterator import EpochIterator
 from reader.compat.gluon.errors import timed_out
-from reader.engine.epoch import EpochIterator
 from reader.errors import LoadTimeout
 
 __all__ = ["LazyIterator"]

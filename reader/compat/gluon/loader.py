@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, cast
 
 from reader import data
+from reader._core.epoch.iterator import EpochIterator
 from reader.cluster.ray_backend import Ray
 from reader.compat.gluon.arrays import has_mxnet
 from reader.compat.gluon.batch_sampler import BatchSampler
@@ -21,7 +22,6 @@ from reader.compat.gluon.iterator import LazyIterator
 from reader.compat.gluon.samplers import RandomSampler, SequentialSampler
 from reader.config import AutoCount, LoaderConfig, as_auto, of_pool
 from reader.engine.engine import Engine
-from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError

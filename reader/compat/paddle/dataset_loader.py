@@ -16,8 +16,8 @@ import paddle
 from paddle.base import reader as paddle_reader
 from paddle.distributed.fleet.dataset import dataset as fleet
 
+from reader._core.epoch.handover import Handover, Made
 from reader._core.interpreter.signals import interrupt_after
-from reader._core.steps.handover import Handover, Made
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.source import available_places
 from reader.errors import ConfigError, got

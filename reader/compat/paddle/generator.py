@@ -12,8 +12,8 @@ from typing import Any
 
 import paddle
 
+from reader._core.epoch.handover import Handover, Made
 from reader._core.interpreter.signals import is_interrupt
-from reader._core.steps.handover import Handover, Made
 from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.errors import ArgumentError, also_as
 from reader.compat.paddle.feeding import FeedingLoader

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from reader._core.steps.handover import Handover, Made
+from reader._core.epoch.handover import Handover, Made
 from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.generator import from_generator
 from reader.engine.engine import Engine

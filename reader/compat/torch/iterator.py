@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data.graph_settings import apply_sharding
 
-from reader._core.steps.handover import Handover, Made, WaitStats
+from reader._core.epoch.handover import Handover, Made, WaitStats
+from reader._core.epoch.iterator import EpochIterator
 from reader.compat.torch.draws import seed_from
 from reader.compat.torch.engine import make_engine, start_of
 from reader.compat.torch.errors import timed_out, worker_exit
@@ -31,7 +32,6 @@ from reader.compat.torch.saved import quiet
 from reader.compat.torch.start_report import StartReport
 from reader.compat.torch.worker import TorchWorker
 from reader.engine.engine import Engine
-from reader.engine.epoch import EpochIterator
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
@@ -85,7 +85,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         self._batches: Any = iter(self._engine)
         if loader.opens_order_first:
             self._base_seed = seed_from(loader.generator)
-        self._handles = functools.partial(_handles, self._batches.backend)
+        self._handles = functools.partial(_handles, self._batches.epoch.backend)
         self._pass_on()
         if report is not None:
             timeout_s = self._engine.config.timeout_s
@@ -96,7 +96,8 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 self._engine.close(0.0)
                 raise timed_out(error, self._timeout) from None
             if failed is not None:
-                self._batches.fail_start(failed)
+                self._batches.epoch.fail_start(failed)
+                next(self._batches)
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader.seeds_batches else None
@@ -135,13 +136,13 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     @property
     def awaits_initial_states(self) -> bool:
         """Whether initial states of workers are still to come."""
-        return self._batches is not None and self._batches.awaits_initial_states
+        return self._batches is not None and self._batches.epoch.awaits_initial_states
 
     def note_initial_states(self) -> None:
         """Wait for the initial states of workers; see EpochIterator."""
         if self.awaits_initial_states:
             try:
-                self.alone(self._batches.note_initial_states)
+                self.alone(self._batches.epoch.note_initial_states)
             except (LoadTimeout, WorkerDied) as error:
                 raise self.reword(error) from None
 

@@ -175,7 +175,7 @@ static_assert(sizeof(rd_slot) == 64, "a slot record is one cache line");
 static_assert(sizeof(rd_record) == 64, "a result is one cache line");
 static_assert(sizeof(rd_heap) <= 4096, "a heap is one page");
 static_assert(offsetof(rd_heap, promised) == 432 && offsetof(rd_heap, task_ring_nbytes) == 448,
-              "tests and tools.fuzz_records overwrite these words");
+              "the tests of overwritten memory write to these words");
 #endif
 
 /* This process's handle on one arena.  Counted: one reference for its Arena object, one for each

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from reader import loader
-from reader._core.steps.handover import Handover, Made
+from reader._core.epoch.handover import Handover, Made
 from reader.checks import as_int
 from reader.compat.gluon.nlp.errors import ArgumentError
 from reader.compat.gluon.nlp.sharded_loader import ShardedDataLoader

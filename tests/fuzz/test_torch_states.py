@@ -1,21 +1,20 @@
-"""States of the PyTorch face's StatefulDataLoader: `fuzz_states --torch`.
+"""States of the PyTorch face's StatefulDataLoader, beside a run that nobody interrupted.
 
 Each case saves a state in one run, loads it in another whose random state differs, and compares
-both with a run that nobody interrupted: what that gives next, the resumed run gives, in this epoch
-and in the next one; with another number of workers it gives it too, or refuses. Imports torch, the
-face and the sources of `tools.state_sources`; seed and number repeat a case.
+both with that run: what that gives next, the resumed run gives, in this epoch and in the next one;
+with another number of workers it gives it too, or refuses.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import hypothesis
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -25,9 +24,8 @@ from reader.compat.torch import (
     StatefulDistributedSampler,
 )
 from reader.errors import StateError
-from tools.state_sources import BOUND_S, FAR, SIZE, Counting, Items, Wrong
-
-__all__ = ["torch_case"]
+from tests.fuzz.cases import Draws, try_cases
+from tests.fuzz.sources import BOUND_S, FAR, SIZE, Counting, Items
 
 SEED = 11  # of the run that nobody interrupts, and of the one that saves
 EPOCHS = 5
@@ -163,27 +161,29 @@ class Setup:
         return StatefulDataLoader(dataset(), **order(), **self.options)
 
 
-def draw_setup(rng: random.Random) -> Setup:
+def draw_setup(draws: Draws) -> Setup:
     """Return a source and options."""
-    kind = rng.choice(list(SOURCES))
-    return Setup(kind, _draw_options(rng, kind))
+    kind = draws.choice(list(SOURCES))
+    return Setup(kind, _draw_options(draws, kind))
 
 
-def _draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
+def _draw_options(draws: Draws, kind: str) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "batch_size": rng.choice([None, 1, 3, 4, 4, 4, 5]),
+        "batch_size": draws.choice([None, 1, 3, 4, 4, 4, 5]),
         # without workers a stream draws from the trainer's random state, which is the program's
-        "num_workers": rng.choice([1, 2, 3] if kind == "drawing-stream" else [0, 0, 0, 1, 2, 2, 3]),
-        "snapshot_every_n_steps": rng.choice(
+        "num_workers": draws.choice(
+            [1, 2, 3] if kind == "drawing-stream" else [0, 0, 0, 1, 2, 2, 3]
+        ),
+        "snapshot_every_n_steps": draws.choice(
             [1, 1, 0, 2, 5] if kind != "stateful-stream" else [1, 2, 5]
         ),
     }
     if options["num_workers"]:
         options["timeout"] = BOUND_S
-        options["persistent_workers"] = rng.random() < 0.4
-        options["prefetch_factor"] = rng.choice([1, 2, 4])
-        options["prefetch_next_epoch"] = options["persistent_workers"] and rng.random() < 0.3
-    if options["batch_size"] is not None and rng.random() < 0.3:
+        options["persistent_workers"] = draws.chance(0.4)
+        options["prefetch_factor"] = draws.choice([1, 2, 4])
+        options["prefetch_next_epoch"] = options["persistent_workers"] and draws.chance(0.3)
+    if options["batch_size"] is not None and draws.chance(0.3):
         options["drop_last"] = True
     return options
 
@@ -200,35 +200,26 @@ def run(setup: Setup) -> list[Epoch]:
         return [[values(batch) for batch in loader] for _ in range(EPOCHS)]
 
 
-def torch_case(rng: random.Random) -> str:
-    """Run one case; return its outcome.
-
-    Raises:
-        Wrong: with the options, and what is wrong.
-    """
-    setup = draw_setup(rng)
-    epoch, steps = rng.choice([0, 0, 1, 2]), rng.choice([0, 1, 2, 3, 5, 8, 99])
-    where = rng.choice(["fresh", "begun"]) if not steps else "inside"
-    text = f"{setup}, {where}, epoch {epoch}, {steps} steps"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # more workers than cores
-            whole = run(setup)
-            state = _save(rng, setup, whole, epoch, steps, where)
-            if steps > len(whole[epoch]):  # the loop saw the end
-                epoch, steps = epoch + 1, 0
-            other = setup
-            if rng.random() < 0.5:
-                other = _other(rng, setup)
-                text += f" into {other}"
-            return _resume(rng, setup, other, state, whole, epoch, steps)
-    except Exception as error:
-        raise Wrong(f"{text}\n  {type(error).__name__}: {error}") from error
+def torch_case(draws: Draws) -> str:
+    """Run one case; return its outcome."""
+    setup = draw_setup(draws)
+    epoch, steps = draws.choice([0, 0, 1, 2]), draws.choice([0, 1, 2, 3, 5, 8, 99])
+    where = draws.choice(["fresh", "begun"]) if not steps else "inside"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # more workers than cores
+        hypothesis.note(f"{setup}, {where}, epoch {epoch}, {steps} steps")
+        whole = run(setup)
+        state = _save(draws, setup, whole, epoch, steps, where)
+        if steps > len(whole[epoch]):  # the loop saw the end
+            epoch, steps = epoch + 1, 0
+        other = _other(draws, setup) if draws.chance(0.5) else setup
+        hypothesis.note(f"into {other}")
+        return _resume(draws, setup, other, state, whole, epoch, steps)
 
 
-def _other(rng: random.Random, setup: Setup) -> Setup:
+def _other(draws: Draws, setup: Setup) -> Setup:
     """Return a setup with other options for what is not the data's own."""
-    made = _draw_options(rng, setup.kind)
+    made = _draw_options(draws, setup.kind)
     for name in ("batch_size", "drop_last"):
         made.pop(name, None)
         if name in setup.options:
@@ -237,7 +228,7 @@ def _other(rng: random.Random, setup: Setup) -> Setup:
 
 
 def _save(
-    rng: random.Random, setup: Setup, whole: list[Epoch], epoch: int, steps: int, where: str
+    draws: Draws, setup: Setup, whole: list[Epoch], epoch: int, steps: int, where: str
 ) -> Any:
     torch.manual_seed(SEED)
     with setup.make() as loader:
@@ -249,9 +240,9 @@ def _save(
         got = [values(batch) for batch in itertools.islice(iterator, steps)]
         _same("what came before", got, whole[epoch][:steps])
         state = _through_json(loader.state_dict())
-        if rng.random() < 0.3:
+        if draws.chance(0.3):
             _same("the same again", _through_json(loader.state_dict()), state)
-        if rng.random() < 0.5:
+        if draws.chance(0.5):
             rest = [values(batch) for batch in iterator]
             _same("the rest of the run that saved", rest, whole[epoch][steps:])
             _same("its next epoch", [values(batch) for batch in loader], whole[epoch + 1])
@@ -263,7 +254,7 @@ def _through_json(state: Any) -> Any:
 
 
 def _resume(
-    rng: random.Random,
+    draws: Draws,
     setup: Setup,
     other: Setup,
     state: Any,
@@ -271,11 +262,11 @@ def _resume(
     epoch: int,
     steps: int,
 ) -> str:
-    torch.manual_seed(rng.randrange(1000))
+    torch.manual_seed(draws.randint(0, 1000 - 1))
     with other.make() as loader:
         try:
             # without snapshots a sampler goes on from where it is
-            if rng.random() < 0.2 and setup.options["snapshot_every_n_steps"]:
+            if draws.chance(0.2) and setup.options["snapshot_every_n_steps"]:
                 list(loader)
             loader.load_state_dict(state)
             iterator = iter(loader)
@@ -302,3 +293,8 @@ def _resume(
 def _same(what: str, got: Any, expected: Any) -> None:
     if got != expected:
         raise AssertionError(f"{what}: got {got}, wanted {expected}")
+
+
+def test_states_of_the_torch_face_give_what_the_uninterrupted_run_gives() -> None:
+    outcomes = try_cases(torch_case, 8)
+    assert outcomes["resumed"] > 1

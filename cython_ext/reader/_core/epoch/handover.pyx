@@ -1,43 +1,14 @@
 """Handing batches over: the last step of an iterator, which Ctrl-C cannot come between.
 
-Imports the arena's clock and `signals`. Python runs signal handlers between two instructions of
+Imports the arena's clock, tasks and `signals`. Python runs signal handlers between two instructions of
 Python code, and what one raises leaves the frame it came in. Here there are no such instructions: what an
-iterator made is accepted, counted and returned at one go, or it is kept for the next call.
+iterator made is counted and returned at one go, or it is kept for the next call.
 """
 cimport cython
+from reader._core.epoch.tasks cimport Task
 from reader._core.interpreter.signals cimport Finalized
 from reader._core.memory.wait cimport rd_now_ns
 import threading
-
-
-@cython.final
-cdef class Task:
-    """A task: what a worker is to make a batch of, and what came of it.
-
-    Attributes:
-        kind: of the channel: what `payload` is.
-        payload: the dataset keys as they are sent.
-        worker: the one that must take it; -1: any.
-        mark: what a saved state needs, beside the number of the batch, to open the order after it;
-            see `reader.orders.order.Order`.
-        seq: its number in the epoch, set by the window.
-        snapshot: once it is answered, the state that its worker sent with it, or None.
-        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
-        is_error: an exception was delivered in the batch's place.
-        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
-        part: its number among the shards of a step; 0: the first, or no shard.
-        parts: how many shards the step has; 0: it is no shard.
-    """
-
-    def __init__(self, int kind, payload, int worker=-1, mark=None, seq=-1):
-        self.kind = kind
-        self.payload = payload
-        self.worker = worker
-        self.mark = mark
-        self.seq = seq
-
-    def __repr__(self):
-        return f"Task(seq={self.seq}, kind={self.kind}, worker={self.worker})"
 
 
 @cython.final
@@ -81,38 +52,31 @@ cdef class Made:
 
     Args:
         value: the batch; or the exception that is raised in its place.
-        task: its task, which is accepted and counted with it; None: there is none.
+        task: of an epoch, the task that is handed over with it; None: there is none, or `tasks` are.
         is_batch: `value` is counted as a batch.
         is_error: `value` is raised.
-        step: called, without arguments, in place of accepting the task; it must be written in C.
-        parts: the first of `ahead`, of which `value` was made; they are counted with it.
-        number: that of the LoDTensorArray or UserBatch; 0: nobody asks when it was handed over.
+        step: called, without arguments, when it is handed over; it must be written in C.
+        tasks: of an epoch, those of a group of batches, which `value` is.
     """
 
     def __init__(self, value, Task task=None, bint is_batch=False, bint is_error=False, step=None,
-                 list parts=None, unsigned long long number=0):
-        self.number = number
+                 list tasks=None):
         self.value = value
         self.task = task
         self.is_batch = is_batch
         self.is_error = is_error
         self.step = step
-        self.parts = parts
+        self.tasks = tasks
 
 
 cdef class Handover(Finalized):
     """Base class of iterators that hand over what `prepare` made.
 
     `prepare` sets `made`, or raises. It may be left by an exception anywhere, and is called again
-    then; what it has put into `made` or `ahead` is not lost.
+    then; what it has put into `made` is not lost.
 
     Attributes:
         made: what comes next; None: `prepare` is called for it.
-        ahead: what was made of batches that are handed over later, each a Made: accepted, and not
-            counted.
-        handed: tasks of what was handed over, in their order; whoever counts them removes them.
-        feeder: has the tasks accepted.
-        tasks: those in flight, by number.
         stats: its `batches` counts what was made and is no error.
         source: its batches are handed over as they are; what it raises, and its errors in the place
             of batches, are left to `reword` and `prepare`. None: `prepare` makes all.
@@ -122,18 +86,6 @@ cdef class Handover(Finalized):
     def __cinit__(self, *args, **options):
         self.lock = threading.RLock()  # threads that share the iterator take turns
         self.enter, self.leave = self.lock.acquire, self.lock.release
-        self.ahead = []
-        self.handed = []
-
-    cdef bint due(self) except -1:
-        """Whether to count now what was handed over: it is 16 tasks, or the last has a snapshot."""
-        cdef Py_ssize_t count = len(self.handed)
-        return count and (count >= 16 or (<Task>self.handed[count - 1]).snapshot is not None)
-
-    @property
-    def is_due(self):
-        """Whether what was handed over is to be counted now."""
-        return self.due()
 
     def __iter__(self):
         return self
@@ -201,80 +153,19 @@ cdef class Handover(Finalized):
         finally:
             self.leave()
 
+    def drop(self):
+        """Drop what was made and not handed over."""
+        self.made = None
+
     def hand_over(self):
-        """Accept and count `made` as handed over; an iterator that wraps this one calls it."""
+        """Count `made` as handed over; an iterator that wraps this one calls it."""
         self.pass_over()
 
     cdef int pass_over(self) except -1:
-        cdef Made made = self.made, part
-        if made.parts is None:
-            self.accept(made)
-        else:
-            for part in made.parts:
-                self.count(part, self.handed)
-                if part.behind is not None:
-                    self.handed.extend(part.behind)
-            del self.ahead[:len(made.parts)]
-        self.made = None
-        return 0
-
-    cdef int end_task(self, Made made) except -1:
-        if made.is_accepted:
-            return 0
+        cdef Made made = self.made
         if made.step is not None:
             made.step()
-        elif made.task is not None:
-            self.feeder.accept()
-            self.tasks.pop(made.task.seq, None)
-        made.is_accepted = True
-        return 0
-
-    cdef int accept(self, Made made) except -1:
-        """Accept a task, and count it after the tasks of `ahead`."""
-        cdef Made last
-        cdef list tasks
-        self.end_task(made)
-        tasks = self.handed
-        if self.ahead:
-            last = self.ahead[len(self.ahead) - 1]
-            if last.behind is None:
-                last.behind = []
-            tasks = last.behind
-        self.count(made, tasks)
-        return 0
-
-    cdef int count(self, Made made, list tasks) except -1:
-        if made.task is not None:
-            tasks.append(made.task)
         if made.is_batch and self.stats is not None:
             self.stats.batches += 1
-        if made.number:
-            self.note_handed(made)
-        return 0
-
-    cdef int note_handed(self, Made made) noexcept:
-        """Note that the user has a batch; subclasses that have a log do."""
-        return 0
-
-    def keep(self, Made made not None):
-        """Accept a task, and keep what was made of it in `ahead`."""
-        self.end_task(made)
-        self.ahead.append(made)
-
-    def skip(self, Made made not None):
-        """Accept a task and count it; there is nothing to hand over."""
-        self.accept(made)
-
-    def pass_ahead(self):
-        """Count the batches in `ahead` and drop them."""
-        cdef Made part
-        for part in self.ahead:
-            self.handed.append(part.task)
-            if part.behind is not None:
-                self.handed.extend(part.behind)
-        self.ahead = []
-
-    def drop(self):
-        """Drop what was made and not handed over; none of it counts."""
         self.made = None
-        self.ahead = []
+        return 0

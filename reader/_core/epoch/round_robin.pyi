@@ -1,4 +1,4 @@
-# Types of reader._core.steps.round_robin. Holds no code.
+# Types of reader._core.epoch.round_robin. Holds no code.
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,183 +1,26 @@
-"""The cursor of an epoch: the position of the last batch delivered, and where each worker is.
+"""Where each worker is in its copy of a dataset, as states save it.
 
-Imports `reader.data` and the types that cross. A cursor counts the tasks that the iterator handed
-over; `state_dict` reads it, also when the iterator is gone. It is plain data and refers to no
-object of the user.
+Imports `reader.data` and the types that cross. WorkerCursors never change once the table of an
+epoch has them: counting makes new ones, so that a state that another thread saves is whole.
 """
 
 from __future__ import annotations
 
-import abc
 import copy
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.steps.handover import Task
+from reader._core.epoch.tasks import Task
 from reader.data.remaining_ranges import RemainingRanges
-from reader.engine.failed_samples import EpochFailures
 from reader.errors import StateError, got, workers_option
-from reader.orders.order import Order
-from reader.orders.order_origin import OrderOrigin, Position
 from reader.random.random_state import from_json, to_json
 from reader.worker.worker_state import WorkerSnapshot
 
-__all__ = ["Cursor", "MapCursor", "StreamCursor", "WorkerCursor", "WorkerCursors"]
+__all__ = ["WorkerCursor", "WorkerCursors"]
 
 _STATES = ("dataset", "iterator", "rng")
 _BAD = "Load a state that was saved by a loader of this kind"
-_NOT_DRAWN = object()  # in the place of the mark of a batch that was delivered in an earlier run
-
-
-class Cursor(abc.ABC):
-    """What the epochs of both kinds of datasets have in common.
-
-    Args:
-        epoch: its number.
-        epochs: which epochs the user's samplers and datasets were at when it began.
-        workers: the workers' own cursors, where they send their states.
-    """
-
-    batches: int  # delivered, exceptions in the places of batches too
-
-    def __init__(self, epoch: int, epochs: dict[str, int], workers: WorkerCursors | None) -> None:
-        self.epoch = epoch
-        self.epochs = epochs
-        self.workers = workers
-        self.is_finished = False  # the user's loop got the end of the epoch
-        self.handed: list[Task] = []  # handed over, and not counted yet; see Handover
-        self.lock = threading.RLock()  # a thread may save while another one iterates
-        self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
-        self.failures: EpochFailures | None = None  # where samples may fail
-        self.on_count: Callable[[], None] | None = None  # called when something was counted
-
-    def count_handed(self) -> None:
-        """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
-        with self.lock:
-            count = len(self.handed)  # meanwhile more may be handed over
-            if count:
-                if self.failures is not None:
-                    for task in self.handed[:count]:
-                        self.failures.note(task)
-                self._count(self.handed[:count])
-                del self.handed[:count]
-        if count and self.on_count is not None:
-            self.on_count()
-
-    def to_start(self, worker: int) -> bytes | None:
-        """What a worker is sent to go on, pickled; None: nothing."""
-        self.count_handed()
-        return None if self.workers is None else self.workers.to_start(worker)
-
-    @abc.abstractmethod
-    def _count(self, tasks: list[Task]) -> None:
-        """Count batches, exceptions in their places and ends of workers.
-
-        Safe to call again with the same tasks and later ones: only the later ones are counted then.
-        """
-
-
-class MapCursor(Cursor):
-    """A position in the order of a map-style dataset.
-
-    Args:
-        epoch, epochs, workers: see Cursor.
-        first: where the epoch is opened.
-        beyond: batches after `first` that were delivered in an earlier run.
-        in_order: False: batches are delivered in any order.
-        turn: whose turn the first batch is, where workers take turns.
-    """
-
-    workers: WorkerCursors | None
-
-    def __init__(
-        self,
-        epoch: int,
-        epochs: dict[str, int],
-        workers: WorkerCursors | None,
-        first: Position,
-        beyond: tuple[int, ...] = (),
-        in_order: bool = True,
-        turn: int | None = None,
-    ) -> None:
-        super().__init__(epoch, epochs, workers)
-        self.first = first
-        self.batches = first.batches  # without a gap
-        self.mark: Any = None  # the mark of the last of them: see Order
-        self.origin: OrderOrigin | None = None  # of the order, once its first batch was drawn
-        self.turn = turn
-        self._in_order = in_order
-        # batch -> its mark: those that were delivered before an earlier batch was
-        self._beyond: dict[int, Any] = dict.fromkeys(beyond, _NOT_DRAWN)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the order's first batch was drawn."""
-        return self.origin is not None
-
-    def know(self, order: Order) -> None:
-        """Take note of an order whose first batch was just drawn."""
-        self.origin, self.mark = order.origin, order.start
-
-    @property
-    def beyond(self) -> list[int]:
-        """The numbers of batches that were delivered before an earlier one was."""
-        return sorted(self._beyond)
-
-    def _count(self, tasks: list[Task]) -> None:
-        if self._in_order:
-            newest = tasks[-1]
-            self.batches = newest.seq + 1
-            self.mark = newest.mark
-        else:
-            for task in tasks:
-                self.pass_by(task)
-        if self.workers is not None:
-            for task in tasks:
-                if task.snapshot is not None:
-                    self.workers.note(task.snapshot)
-
-    def pass_by(self, task: Task) -> None:
-        """Count a batch that was delivered out of order, now or in an earlier run."""
-        beyond, batches = self._beyond, self.batches
-        if task.seq >= batches:  # else it was counted before
-            beyond[task.seq] = task.mark
-            while beyond.get(batches, _NOT_DRAWN) is not _NOT_DRAWN:
-                batches += 1
-            if batches > self.batches:
-                self.mark = beyond[batches - 1]
-                self.batches = batches
-        for seq in [seq for seq in beyond if seq < batches]:
-            del beyond[seq]  # an interrupted call may have left some
-
-    def next_turn(self, workers: int) -> int | None:
-        """Whose turn it is, where workers take turns."""
-        if self.turn is None:
-            return None
-        return (self.turn + self.batches - self.first.batches) % workers
-
-
-class StreamCursor(Cursor):
-    """A position in the workers' copies of an iterable dataset."""
-
-    workers: WorkerCursors
-
-    def __init__(self, epoch: int, epochs: dict[str, int], workers: WorkerCursors) -> None:
-        super().__init__(epoch, epochs, workers)
-        # whether `shard` was at work in the first batches; None: none was counted yet
-        self.has_shard: bool | None = None
-
-    @property
-    def batches(self) -> int:  # type: ignore[override]
-        """How many batches were delivered, exceptions too."""
-        return self.workers.batches
-
-    def _count(self, tasks: list[Task]) -> None:
-        self.workers.count(tasks)
-        for task in tasks:
-            if task.snapshot is not None and task.snapshot.has_shard is not None:
-                self.has_shard = task.snapshot.has_shard
 
 
 class WorkerCursor:
@@ -349,7 +192,6 @@ class WorkerCursors:
         self.all = [WorkerCursor() for _ in range(workers)]
         self.batch_size = batch_size
         self.last = workers - 1  # the worker whose answer was delivered last
-        self._newest: Task | None = None  # the newest that is counted
         self._before = 0  # batches that other workers delivered
         # until a batch is delivered: the former workers' cursors as they were saved, and their last
         self._origin: tuple[list[dict[str, Any]], int] | None = None
@@ -386,26 +228,32 @@ class WorkerCursors:
         """Note how many batches were delivered in all, by the former workers too."""
         self._before = delivered - sum(cursor.made for cursor in self.all)
 
-    def count(self, tasks: list[Task]) -> None:
-        """Count tasks in the cursors of their workers, from the newest counted one on."""
-        if self._newest in tasks:
-            tasks = tasks[tasks.index(self._newest) + 1 :]
+    def after(self, tasks: list[Task], is_stream: bool) -> WorkerCursors:
+        """Return the cursors behind tasks that were delivered.
+
+        Args:
+            tasks: in the order of delivery of each worker.
+            is_stream: they are of an iterable dataset; else they may have snapshots, and count for
+                no worker.
+        """
+        if not is_stream and all(task.snapshot is None for task in tasks):
+            return self
+        made = copy.copy(self)
         changed: dict[int, WorkerCursor] = {}
         for task in tasks:
-            worker = task.worker
+            worker = task.worker if is_stream else _sender_of(task)
+            if worker is None:
+                continue
             if worker not in changed:
                 changed[worker] = self.all[worker].copied()
-            changed[worker].count(task, self.batch_size)
-        if changed:
-            every = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
-            # all at one go: no signal comes in between, and no other thread
-            vars(self).update(all=every, last=worker, _origin=None, _newest=tasks[-1])
-
-    def note(self, snapshot: WorkerSnapshot) -> None:
-        """Take the state that a worker sent with a batch of a map-style dataset."""
-        cursor = self.all[snapshot.worker].copied()
-        cursor.take(snapshot, self.batch_size)
-        self.all[snapshot.worker] = cursor
+            if is_stream:
+                changed[worker].count(task, self.batch_size)
+            elif task.snapshot is not None:
+                changed[worker].take(task.snapshot, self.batch_size)
+        made.all = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
+        if is_stream:
+            made.last, made._origin = tasks[-1].worker, None
+        return made
 
     def expect_initial_states(self) -> None:
         """Expect the states of workers that start from a beginning; those of others are known."""
@@ -418,9 +266,13 @@ class WorkerCursors:
         self.awaited.discard(worker)
         # no need to keep a random state alone: the workers were just seeded
         if snapshot is not None and (snapshot.is_position or self.all[worker].state):
-            cursor = self.all[worker].copied()
-            cursor.take(snapshot, self.batch_size)
-            self.all[worker] = cursor
+            self.note(snapshot)
+
+    def note(self, snapshot: WorkerSnapshot) -> None:
+        """Take the state with which a worker began, before anything was delivered."""
+        cursor = self.all[snapshot.worker].copied()
+        cursor.take(snapshot, self.batch_size)
+        self.all[snapshot.worker] = cursor
 
     @property
     def batches(self) -> int:
@@ -444,6 +296,10 @@ class WorkerCursors:
         if self._origin is not None:
             found, last = copy.deepcopy(self._origin)
         return {"workers": found, "last_worker": last}
+
+
+def _sender_of(task: Task) -> int | None:
+    return None if task.snapshot is None else int(task.snapshot.worker)
 
 
 def _added(draws: list[list[int]], count: int, size: int) -> list[list[int]]:

@@ -16,31 +16,10 @@ import numpy as np
 
 import reader
 
-__all__ = [
-    "BOUND_S",
-    "FAR",
-    "SIZE",
-    "SOURCES",
-    "Bad",
-    "Counting",
-    "Dealt",
-    "Global",
-    "Items",
-    "Kept",
-    "Raising",
-    "Source",
-    "Stateful",
-    "Wrong",
-]
-
 SIZE = 23  # samples
 FAR = 100  # the numbers of worker w begin at FAR * w where a stream is not divided
 BOUND_S = 20.0  # for one batch
 LATE_S = 0.005
-
-
-class Wrong(Exception):
-    """What a case shows to be wrong."""
 
 
 def _first() -> int:

@@ -1,8 +1,7 @@
-"""States saved under one combination of options and loaded under another: `fuzz_states --crossed`.
+"""States saved under one combination of options and loaded under another.
 
-Each case must resume exactly, with the next epoch that an uninterrupted run has, or be refused by
-StateError when the state is loaded or the iterator is made. Imports reader, numpy and the sources
-of `tools.state_sources`; seed and number repeat a case.
+Each case resumes exactly, with the next epoch that an uninterrupted run has, or StateError refuses
+it when the state is loaded or the iterator is made.
 """
 
 from __future__ import annotations
@@ -10,18 +9,17 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import random
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import hypothesis
 import numpy as np
 
 import reader
-from tools.state_sources import BOUND_S, FAR, SIZE, SOURCES, Bad, Raising, Source, Wrong
-
-__all__ = ["crossed_case"]
+from tests.fuzz.cases import Draws, try_cases
+from tests.fuzz.sources import BOUND_S, FAR, SIZE, SOURCES, Bad, Raising, Source
 
 EPOCHS = 5  # as many as a case may see
 
@@ -75,37 +73,37 @@ class Setup:
         return reader.DataLoader(made, timeout=BOUND_S, **options)
 
 
-def draw_setup(rng: random.Random, kind: str, seed: int | None) -> Setup:
+def draw_setup(draws: Draws, kind: str, seed: int | None) -> Setup:
     """Return options of one loader of a kind."""
     source = SOURCES[kind]
-    options: dict[str, Any] = {"num_workers": rng.choice([0, 0, 1, 2, 2, 3])}
+    options: dict[str, Any] = {"num_workers": draws.choice([0, 0, 1, 2, 2, 3])}
     if options["num_workers"]:
-        is_process = rng.random() < (0.5 if kind == "own" else 0.08)
+        is_process = draws.chance(0.5 if kind == "own" else 0.08)
         options["worker_type"] = "process" if is_process or kind == "own" else "thread"
-        options["in_order"] = rng.random() < 0.6
-        options["persistent_workers"] = rng.random() < 0.4
-        options["prefetch_next_epoch"] = options["persistent_workers"] and rng.random() < 0.3
-        options["prefetch_factor"] = rng.choice([1, 2, 2, 4])
+        options["in_order"] = draws.chance(0.6)
+        options["persistent_workers"] = draws.chance(0.4)
+        options["prefetch_next_epoch"] = options["persistent_workers"] and draws.chance(0.3)
+        options["prefetch_factor"] = draws.choice([1, 2, 2, 4])
     if not source.has_batches:
-        options["batch_size"] = rng.choice([None, 1, 3, 4, 4, 4, 5])
-        if options["batch_size"] is not None and rng.random() < 0.3:
+        options["batch_size"] = draws.choice([None, 1, 3, 4, 4, 4, 5])
+        if options["batch_size"] is not None and draws.chance(0.3):
             options["drop_last"] = True
-    if rng.random() < 0.3:
-        options["places"] = ["cpu"] * rng.choice([2, 3])
-        options["drop_last_group"] = rng.random() < 0.2
-    if rng.random() < 0.3 or not options.get("in_order", True):
+    if draws.chance(0.3):
+        options["places"] = ["cpu"] * draws.choice([2, 3])
+        options["drop_last_group"] = draws.chance(0.2)
+    if draws.chance(0.3) or not options.get("in_order", True):
         options["seed_globals"] = False  # else threads make one batch at a time
-    options["snapshot_every_n_steps"] = rng.choice([1, 1, 0, 2, 5])
+    options["snapshot_every_n_steps"] = draws.choice([1, 1, 0, 2, 5])
     return Setup(kind, seed, options)
 
 
-def draw_other(rng: random.Random, setup: Setup) -> Setup:
+def draw_other(draws: Draws, setup: Setup) -> Setup:
     """Return the options of the loader that gets the state."""
-    kind = setup.kind if rng.random() < 0.9 else rng.choice(list(SOURCES))
-    seed = setup.seed if rng.random() < 0.9 else rng.choice([None, 1, 2])
-    made = draw_setup(rng, kind, seed)
+    kind = setup.kind if draws.chance(0.9) else draws.choice(list(SOURCES))
+    seed = setup.seed if draws.chance(0.9) else draws.choice([None, 1, 2])
+    made = draw_setup(draws, kind, seed)
     if kind == setup.kind:  # some stay: else hardly any two fit
-        stays = [name for name in made.options if name in setup.options and rng.random() < 0.5]
+        stays = [name for name in made.options if name in setup.options and draws.chance(0.5)]
         made.options.update({name: setup.options[name] for name in stays})
         workers = made.options["num_workers"]
         if not workers:
@@ -155,18 +153,18 @@ def flat(batches: Any) -> list[int]:
 class Saved:
     """A state, and what its run had delivered."""
 
-    def __init__(self, rng: random.Random, setup: Setup) -> None:
+    def __init__(self, draws: Draws, setup: Setup) -> None:
         self.setup = setup
         source = setup.source
-        self.bad = rng.randrange(SIZE) if source.can_raise and rng.random() < 0.3 else None
-        self.epoch = rng.choice([0, 0, 1, 2])
+        self.bad = draws.randint(0, SIZE - 1) if source.can_raise and draws.chance(0.3) else None
+        self.epoch = draws.choice([0, 0, 1, 2])
         if not source.is_known:  # what is left out would not be known
             setup.options.update(drop_last=False, drop_last_group=False)
             if setup.options["num_workers"]:
                 setup.options["in_order"] = True
             if "places" not in setup.options:
                 del setup.options["drop_last_group"]
-        self.steps = rng.randint(0, 9) if rng.random() < 0.8 else rng.randint(0, 30)
+        self.steps = draws.randint(0, 9) if draws.chance(0.8) else draws.randint(0, 30)
         self.delivered: list[Batch] = []
         self.told = 0
         self.is_finished = False
@@ -177,11 +175,11 @@ class Saved:
                 for _ in self._steps(iter(loader)):
                     pass
             self.told, self.is_finished = 0, False
-            if self.steps or rng.random() < 0.5:
+            if self.steps or draws.chance(0.5):
                 iterator = iter(loader)
                 for step in itertools.islice(self._steps(iterator), self.steps):
                     self.delivered += batches_of(step, setup) if step is not None else []
-                if rng.random() < 0.5 and source.is_known:
+                if draws.chance(0.5) and source.is_known:
                     del iterator
             self.state = json.loads(json.dumps(loader.state_dict()))
             if not source.is_known and self.delivered and not self.is_finished:
@@ -207,26 +205,16 @@ class Saved:
         return f"{self.setup}, bad={self.bad}, {at} after {self.steps} steps"
 
 
-def crossed_case(rng: random.Random) -> str:
-    """Run one case; return its outcome.
-
-    Raises:
-        Wrong: with both combinations of options, and what is wrong.
-    """
-    kind = rng.choice(list(SOURCES))
-    setup = draw_setup(rng, kind, rng.choice([None, 1, 1, 2]))
-    text = f"saving with {setup}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a last group that is short is told
-            saved = Saved(rng, setup)
-            other = draw_other(rng, setup)
-            if rng.random() < 0.1:
-                other = setup
-            text = f"{saved}\n  into {other}"
-            return _resume(saved, other)
-    except Exception as error:
-        raise Wrong(f"{text}\n  {type(error).__name__}: {error}") from error
+def crossed_case(draws: Draws) -> str:
+    """Run one case; return its outcome."""
+    setup = draw_setup(draws, draws.choice(list(SOURCES)), draws.choice([None, 1, 1, 2]))
+    hypothesis.note(f"saving with {setup}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a last group that is short is told
+        saved = Saved(draws, setup)
+        other = setup if draws.chance(0.1) else draw_other(draws, setup)
+        hypothesis.note(f"{saved}\n  into {other}")
+        return _resume(saved, other)
 
 
 def _resume(saved: Saved, other: Setup) -> str:
@@ -358,3 +346,9 @@ def _check_items(
             own = [each for each in found if each // FAR == worker]
             if own != sorted(own) and setup.source.is_per_worker:
                 raise AssertionError(f"{what}: worker {worker} gave {own}")
+
+
+def test_states_resume_exactly_or_are_refused_under_other_options() -> None:
+    outcomes = try_cases(crossed_case, 40)
+    assert outcomes["resumed"] > 10
+    assert any(each.startswith("refused") for each in outcomes)

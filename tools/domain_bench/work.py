@@ -1,22 +1,18 @@
-"""All contestants of a work in turns, N rounds; their medians, as a table and as JSON.
-
-The loop of every work is here, and how a loader is read: by whole epochs, or by a part of one.
-"""
+"""What a work of a domain is, and how its loaders are read: by whole epochs, or a part of one."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tools.turns import grid
 
 # What a contestant does in its turn: it returns the seconds of a batch, or of an image.
 Turn = Callable[[], float]
@@ -43,31 +39,14 @@ def by_epochs(loaders: Iterable[tuple[str, Iterable[Any]]]) -> Work:
     return Work((name, functools.partial(epoch, loader)) for name, loader in loaders)
 
 
-def measure(work: Work, rounds: int) -> dict[str, float]:
-    """Return the median of the seconds of each contestant."""
-    contestants = dict(work.contestants)
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(work.warm_ups + rounds):
-        for name, turn in contestants.items():
-            seconds = turn()
-            if number >= work.warm_ups:
-                times[name].append(seconds)
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
 def render(found: dict[str, float], unit: str) -> str:
     """Return a table: of each contestant the time, and its ratio to the first."""
     first, scale = next(iter(found.values())), _PER_SECOND[unit.split()[0]]
-    width = max(map(len, found))
-    return "\n".join(
-        f"{name:{width}s} {value * scale:12.2f} {unit}, {value / first:#9.3g} times the first"
+    cells = [
+        [name, f"{value * scale:.2f} {unit}", f"{value / first:#.3g} times the first"]
         for name, value in found.items()
-    )
-
-
-def write(found: dict[str, float], path: Path) -> None:
-    """Write the seconds of each contestant as JSON."""
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    ]
+    return "\n".join(grid(cells))
 
 
 def epoch(loader: Iterable[Any]) -> float:

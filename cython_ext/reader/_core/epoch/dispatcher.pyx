@@ -1,0 +1,237 @@
+"""Dispatcher: draws the tasks of an epoch, sends them to workers, and accepts their answers.
+
+Imports the table of tasks, the feeder and the indices of built-in samplers. It belongs to one iterator and the
+thread that iterates. What changes both the feeder and the table is done here, so that no signal comes between.
+"""
+import pickle
+from collections import deque
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from reader._core.collate.indices cimport IndexBatches, Indices
+from reader._core.epoch.round_robin cimport RoundRobin
+from reader._core.epoch.tasks cimport ARRIVED, ASIDE, DRAWN, HELD, LANDED, SENT, Task, TaskTable
+from reader._core.memory.wait cimport rd_now_ns
+from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_INDICES
+from reader._core.wire.feeder cimport Feeder
+
+from reader._core.interpreter.signals import is_interrupt
+
+
+@cython.final
+cdef class Dispatcher:
+    """Keeps as many tasks in flight as the table has room for.
+
+    Args:
+        table: of the epoch.
+        feeder: sends tasks, and keeps each answer until it is accepted.
+        source: draws them; see `reader.engine.task_source.TaskSource`.
+        turns: whose turn it is to take each task; None: the least busy worker takes it.
+        reword: called with what the source raises; returns what is raised for it after the last
+            batch.
+    """
+
+    def __init__(self, TaskTable table not None, feeder, source, RoundRobin turns=None, reword=None):
+        self.table = table
+        self.feeder = feeder
+        self.rings = feeder if type(feeder) is Feeder else None
+        self.times = getattr(feeder, "times", None)
+        self.source = source
+        self.turns = turns
+        self.reword = reword
+        self.starts = deque()
+
+    # -- drawing and sending ---------------------------------------------------------------------
+
+    cpdef fill(self):
+        """Send tasks until the table has no more room, or no worker has.
+
+        What the user's sampler raises is kept until the batches before it are delivered; what the
+        handler of a signal raises there, as for Ctrl-C, is raised at once.
+        """
+        cdef TaskTable table = self.table
+        cdef Task task
+        if self.starts and not self.send_starts():
+            return
+        if table.have(HELD) and not self.send_held():
+            return
+        while table.have(DRAWN) or table.has_room():
+            task = None
+            try:
+                task = self.draw()
+                if task is None:
+                    table.drain()
+                    return
+                if task.state == HELD and not self.send(task):
+                    return
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                self.refuse(error)
+                return
+
+    def draw_first(self):
+        """Draw the first task, without sending it. What the source raises ends the epoch, as in `fill`."""
+        if self.table.is_drained or len(self.table):
+            return
+        try:
+            if self.draw() is None:
+                self.table.drain()
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            self.refuse(error)
+            if not isinstance(error, Exception):
+                raise
+
+    cdef Task draw(self):
+        """Return a task that was just drawn, ready to be sent or delivered in an earlier run; None: there
+        are no more."""
+        cdef Task task
+        cdef int64_t begun_ns
+        task = self.draw_built_in()
+        if task is not None and task.state == HELD:
+            return task
+        begun_ns = rd_now_ns()
+        if task is None:
+            task = self.table.those(DRAWN)[0] if self.table.have(DRAWN) else self.source.draw()
+        if task is not None and task.state == DRAWN:
+            count = self.source.encode(task)
+            if count is not None:
+                self.batches, self.count = self.source.batches, count
+        if self.times is not None:
+            self.times.drawn_ns += rd_now_ns() - begun_ns
+        return task
+
+    cdef Task draw_built_in(self):
+        """Draw a batch of a built-in sampler without code of Python; None: the source is to draw it.
+
+        One with an index outside of the dataset is left as it was drawn.
+        """
+        cdef Indices found
+        cdef Task task
+        if self.batches is None or self.table.passed or self.table.have(DRAWN) or not self.table.in_order:
+            return None
+        found = self.batches.draw()
+        if found is None:
+            return None
+        task = Task.__new__(Task)
+        task.worker = -1
+        task.deaths = ()
+        if self.turns is not None:
+            task.worker = self.turns.next_worker()
+        if found.outside(self.count) is not NULL:
+            task.payload = found
+            self.table.draw(task)
+        else:
+            task.kind = TASK_INDICES
+            task.payload = found.payload
+            self.table.put(task)
+            self.table.move(task, HELD)
+            self.table.drawn += 1
+        if self.turns is not None:
+            self.turns.pass_on(task.worker)
+        return task
+
+    def refuse(self, error):
+        """The source raised something: it ends the epoch, after the batches before it."""
+        for task in self.table.those(DRAWN, HELD):
+            if (<Task>task).number == self.table.drawn - 1:
+                self.table.undraw(task)
+        self.table.drain(error)
+        if self.reword is not None:
+            self.table.end(self.reword(error))
+
+    cdef bint send(self, Task task) except -1:
+        """Send a task to its worker. Returns whether that has room."""
+        if self.rings is not None:
+            if not self.rings.dispatch(task.number, task.kind, task.payload, task.worker):
+                return False
+        else:
+            sends = self.feeder.sends
+            try:
+                if not self.feeder.dispatch(task.number, task.kind, task.payload, task.worker):
+                    return False
+            except BaseException:  # Ctrl-C after it was sent
+                if self.feeder.sends != sends:
+                    self.table.move(task, SENT)
+                raise
+        self.table.move(task, SENT)
+        return True
+
+    def send_held(self):
+        """Send held tasks while there is room, and the next one that is to be delivered in any case: those
+        after it may fill a table that was made smaller. Returns False if no worker has room.
+        """
+        cdef TaskTable table = self.table
+        cdef Task task
+        for task in table.those(HELD):
+            if table.have(SENT) >= table.size and task is not table.again:
+                first = min([each.turn for each in table.those(SENT, ARRIVED)], default=task.turn)
+                if task.turn > first:
+                    return True
+            if not self.send(task):
+                return False
+        return True
+
+    def add_start(self, worker, start):
+        """Have an EpochStart sent to a worker, before anything else."""
+        self.starts.append((worker, TASK_EPOCH, pickle.dumps(start, 5)))
+        if start.sends_state:
+            self.starts.append((worker, TASK_ENTER, b""))
+
+    @property
+    def has_unsent(self):
+        """Whether something is still to be sent: no worker had room, or Ctrl-C came."""
+        return bool(self.table.have(HELD) or self.table.have(DRAWN) or self.starts)
+
+    def send_starts(self):
+        """Send each EpochStart that is due. Returns whether tasks may follow them."""
+        waiting = deque()
+        while self.starts:
+            worker, kind, payload = self.starts[0]
+            if not self.feeder.dispatch(0, kind, payload, worker):
+                if worker not in self.feeder.ended_workers():
+                    self.starts.extendleft(reversed(waiting))
+                    return False
+                # it has ended, and gets no task before it is replaced
+                waiting.append((worker, kind, payload))
+            self.starts.popleft()
+        self.starts = waiting
+        return True
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    cdef int accept(self, Task task) except -1:
+        """Accept the answer to a task, unless it was accepted; until then the feeder returns it again."""
+        if task.state == ARRIVED:
+            if self.rings is not None:
+                self.rings.accept()
+            else:
+                self.feeder.accept()
+            if self.table.is_stream:
+                self.table.answered.add(task.worker)
+        return 0
+
+    def set_aside(self, Task task not None, answer):
+        """Accept an answer that came before its turn, and keep it outside of the arena."""
+        if task.state != ASIDE:
+            self.accept(task)
+            self.table.move(task, ASIDE)
+        task.value = answer
+
+    def land(self, Task task not None, batch):
+        """Accept an answer of which the user's batch was made; it is handed over later, in a group."""
+        self.accept(task)
+        self.table.move(task, LANDED)
+        task.value = batch
+
+    def hand(self, Task task not None):
+        """Accept and count an answer; there is nothing to hand over, or it stood in a batch's place."""
+        self.hand_over(task)
+
+    cdef int hand_over(self, Task task) except -1:
+        self.accept(task)
+        self.table.hand(task)
+        return 0

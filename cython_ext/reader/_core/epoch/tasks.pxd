@@ -1,0 +1,73 @@
+# The tasks of an epoch, each once, in one table.
+from libc.stdint cimport int64_t
+from reader._core.epoch.round_robin cimport RoundRobin
+
+cpdef enum TaskState:
+    GONE
+    DRAWN
+    HELD
+    SENT
+    ARRIVED
+    ASIDE
+    LANDED
+    HANDED
+    EARLY
+
+cdef enum:
+    STATES = 9
+
+
+cdef class Task:
+    cdef public int kind
+    cdef public object payload
+    cdef public int worker
+    cdef public object mark
+    cdef readonly int64_t number
+    cdef readonly int64_t turn
+    cdef readonly TaskState state
+    cdef public object value
+    cdef public object snapshot
+    cdef public object drawn
+    cdef public bint is_error
+    cdef public bint is_end
+    cdef public int part
+    cdef public int parts
+    cdef public unsigned long long logged
+    cdef public int tries
+    cdef public object deaths
+    cdef public object hung
+    cdef public object start_failure
+
+
+cdef class TaskTable:
+    cdef object __weakref__
+    cdef dict tasks                # by number
+    cdef int64_t[STATES] counts    # of the tasks in each state
+    cdef public int64_t size
+    cdef readonly int64_t drawn
+    cdef readonly int64_t delivered
+    cdef readonly object mark
+    cdef readonly object last_mark
+    cdef readonly int last_worker
+    cdef readonly bint in_order
+    cdef readonly bint is_stream
+    cdef readonly bint is_drained
+    cdef public bint is_closed
+    cdef readonly object error
+    cdef set passed                # numbers that were delivered in an earlier run, and are not drawn yet
+    cdef set answered              # workers of which an answer was accepted
+    cdef Task again                # the one that is asked for once more, before all others
+    cdef public object workers
+    cdef public bint is_heard
+    cdef bint has_news             # something was handed over that is to be counted soon
+
+    cdef int move(self, Task task, TaskState to) except -1
+    cdef int64_t have(self, TaskState state) noexcept
+    cdef int put(self, Task task) except -1
+    cpdef draw(self, Task task, bint in_turn=*)
+    cpdef Task arrive(self, int64_t number)
+    cdef int hand(self, Task task) except -1
+    cdef int close_gap(self) except -1
+    cdef bint has_room(self) noexcept
+    cdef bint is_plain(self) noexcept
+    cdef bint awaits(self) noexcept

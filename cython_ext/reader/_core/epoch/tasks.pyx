@@ -1,0 +1,431 @@
+"""The tasks of an epoch: each once, in one table, with its state; one function makes every transition.
+
+Imports the C of signals and whose turn it is. A TaskTable belongs to one epoch: the thread that iterates
+changes it; `count` may be called by any. It knows no process, thread, clock or file. No signal is handled
+within a method here that calls no code of the user's, so that each transition happens whole or not at all.
+The states, and what leads from one to another, are drawn in docs/architecture.md.
+"""
+cimport cython
+from libc.stdint cimport int64_t
+
+from reader._core.epoch.round_robin cimport RoundRobin
+
+from collections import Counter
+
+from reader._core.interpreter.signals import draw_into
+from reader._core.wire.channel import TaskKind, decode_task
+from reader.errors import InternalError
+
+cdef enum:
+    MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
+    LOT = 16           # tasks that are counted at one go
+
+# for each state, those that may follow it, as bits
+cdef int[STATES] FOLLOWS
+FOLLOWS[<int>GONE] = 1 << <int>DRAWN | 1 << <int>HELD
+FOLLOWS[<int>DRAWN] = 1 << <int>HELD | 1 << <int>EARLY | 1 << <int>GONE
+FOLLOWS[<int>HELD] = 1 << <int>SENT | 1 << <int>GONE
+FOLLOWS[<int>SENT] = 1 << <int>ARRIVED | 1 << <int>HELD | 1 << <int>GONE
+FOLLOWS[<int>ARRIVED] = (1 << <int>HELD | 1 << <int>ASIDE | 1 << <int>LANDED | 1 << <int>HANDED | 1 << <int>GONE)
+FOLLOWS[<int>ASIDE] = 1 << <int>HELD | 1 << <int>LANDED | 1 << <int>HANDED | 1 << <int>GONE
+FOLLOWS[<int>LANDED] = 1 << <int>HANDED | 1 << <int>GONE
+FOLLOWS[<int>HANDED] = 1 << <int>EARLY | 1 << <int>GONE
+FOLLOWS[<int>EARLY] = 1 << <int>GONE
+
+
+@cython.final
+cdef class Task:
+    """A task: what a worker is to make a batch of, and what came of it.
+
+    Attributes:
+        kind: of the channel: what `payload` is.
+        payload: the dataset keys as they are sent; in state DRAWN as the sampler yielded them.
+        worker: the one that must take it; -1: any.
+        mark: what a saved state needs, beside the number of the batch, to open the order after it;
+            see `reader.orders.order.Order`.
+        number: of the task in its epoch, which its answer has; of a map-style dataset the number of the batch.
+        turn: its place in the order of delivery: the number that it had first.
+        state: where it is.
+        value: in state ASIDE the answer, as a copy outside of the arena; LANDED: the user's batch.
+        snapshot: once it is answered, the state that its worker sent with it, or None.
+        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
+        is_error: an exception was delivered in the batch's place.
+        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
+        part: its number among the shards of a step; 0: the first, or no shard.
+        parts: how many shards the step has; 0: it is no shard.
+        logged: the number of its batch in the log of times; 0: nobody asks when it was handed over.
+        tries: how often there was no memory for its batch.
+        deaths: the workers that died at it.
+        hung: what is known of its worker, if that was killed because it hung; see Watchdog.
+        start_failure: the Failure of a worker that could not start; it is raised in the batch's place.
+    """
+
+    def __init__(self, int kind, payload, int worker=-1, mark=None, int part=0, int parts=0):
+        self.kind = kind
+        self.payload = payload
+        self.worker = worker
+        self.mark = mark
+        self.part = part
+        self.parts = parts
+        self.number = self.turn = -1
+        self.deaths = ()
+
+    def __repr__(self):
+        return f"Task(number={self.number}, {TaskState(self.state).name}, worker={self.worker})"
+
+    @property
+    def keys(self):
+        """The dataset keys; [] of an iterable dataset."""
+        if isinstance(self.payload, bytes):
+            return decode_task(self.kind, self.payload)
+        return self.payload if self.kind == TaskKind.TASK_KEYS else [self.payload]
+
+
+@cython.final
+cdef class TaskTable:
+    """The tasks of one epoch, and what follows from their states.
+
+    Args:
+        size: most tasks that are drawn and not answered; may be changed while in use.
+        first: the number of the first task.
+        in_order: False: batches are delivered as they come.
+        is_stream: of an iterable dataset: each task is for one worker, and positions are the workers' own.
+        passed: numbers of tasks that were delivered in an earlier run.
+        last_worker: of a stream the worker whose batch came last in an earlier run.
+        workers: the positions of the workers, replaced by `count`; None: they have none.
+
+    Attributes:
+        drawn: how many tasks were drawn: the number of the next one.
+        delivered: how many batches the user has, without a gap: of a map-style dataset.
+        mark: of the last of them; see Task.
+        last_mark: of the task drawn last.
+        last_worker: of the task drawn last.
+        is_drained: the source has no more.
+        is_closed: no batch can be taken any more.
+        error: what the epoch ends with, after the batches before it; None: nothing.
+        is_heard: what is handed over is told to somebody before it is counted; see `countable`.
+    """
+
+    def __init__(self, int64_t size, int64_t first=0, bint in_order=True, bint is_stream=False, passed=(),
+                 int last_worker=-1, workers=None, mark=None):
+        self.tasks = {}
+        self.size = size
+        self.drawn = self.delivered = first
+        self.mark = self.last_mark = mark
+        self.in_order = in_order
+        self.is_stream = is_stream
+        self.passed = set(passed)
+        self.answered = set()
+        self.last_worker = last_worker
+        self.workers = workers
+        self.is_heard = is_stream
+
+    # -- transitions -----------------------------------------------------------------------------
+
+    cdef int move(self, Task task, TaskState to) except -1:
+        """Make a transition. Nothing else changes a task's state."""
+        cdef TaskState before = task.state
+        if not FOLLOWS[<int>before] >> <int>to & 1 or (before == GONE and task.number in self.tasks):
+            raise InternalError(f"{task!r} cannot become {TaskState(to).name}")
+        if before == GONE:
+            self.tasks[task.number] = task
+        elif to == GONE:
+            del self.tasks[task.number]
+        self.counts[<int>before] -= 1
+        self.counts[<int>to] += 1
+        task.state = to
+        if before == ASIDE or before == LANDED:
+            task.value = None
+        if task is self.again and to != HELD and to != SENT and to != ARRIVED:
+            self.again = None
+        return 0
+
+    cdef int64_t have(self, TaskState state) noexcept:
+        """How many tasks are in a state."""
+        return self.counts[<int>state]
+
+    cdef int put(self, Task task) except -1:
+        task.number = task.turn = self.drawn
+        return 0
+
+    cpdef draw(self, Task task, bint in_turn=True):
+        """A task was drawn, and its keys are still to be made ready for sending. Unless it is `in_turn`, the
+        next one is drawn for the same worker as if it were not there."""
+        self.put(task)
+        self.move(task, DRAWN)
+        self.drawn += 1
+        if in_turn:
+            self.last_worker = task.worker
+
+    def draw_from(self, iterator, RoundRobin turns=None, list torn=None):
+        """Draw keys from the iterator of a sampler into a new task; returns it, or None: there are no more.
+
+        If a handler of a signal raised in the iterator's own code, which may have ended the iterator, True
+        is appended to ``torn``, before any other signal is handled.
+        """
+        cdef int worker = -1 if turns is None else turns.next_worker()
+        cdef Task task
+        found = []
+        draw_into(found, iterator, 1, torn)
+        if not found:
+            return None
+        task = Task.__new__(Task)
+        task.payload = found[0]
+        task.worker = worker
+        task.deaths = ()
+        self.draw(task)
+        if turns is not None:
+            turns.pass_on(worker)
+        return task
+
+    def ready(self, Task task not None, int kind, payload, mark=None, int part=0, int parts=0):
+        """The keys of a drawn task can be sent as `payload`; one that was delivered in an earlier run counts."""
+        task.kind, task.payload, task.part, task.parts = kind, payload, part, parts
+        task.mark = self.last_mark = mark
+        if task.number in self.passed:
+            self.move(task, EARLY)
+            self.passed.discard(task.number)
+            self.close_gap()
+        else:
+            self.move(task, HELD)
+
+    def undraw(self, Task task not None):
+        """The keys that were drawn last are refused: they are no task."""
+        self.move(task, GONE)
+        self.drawn -= 1
+
+    def lose(self, Task task not None):
+        """Something else comes in the place of its answer."""
+        if task.state == HELD:
+            self.move(task, SENT)
+
+    def make_again(self, tasks):
+        """Have tasks sent again."""
+        cdef Task task
+        for task in tasks:
+            if task.state != HELD:
+                self.move(task, HELD)
+
+    def ask_again(self, Task task not None, int kind, payload):
+        """Have a stream's task sent under a new number, and delivered before all others."""
+        self.move(task, HELD)
+        del self.tasks[task.number]
+        task.kind, task.payload = kind, payload
+        task.number = self.drawn
+        self.tasks[task.number] = task
+        self.drawn += 1
+        self.again = task
+
+    cpdef Task arrive(self, int64_t number):
+        """The answer to a task is here, and stays with the feeder until it is accepted."""
+        cdef Task task = self.tasks[number]
+        if task.state != ARRIVED:
+            self.move(task, ARRIVED)
+        return task
+
+    cdef int hand(self, Task task) except -1:
+        """The user has it, or what stands in its place."""
+        if (not self.is_heard and task.snapshot is None and task.number == self.delivered
+                and task.state != HANDED):
+            self.move(task, GONE)
+            self.delivered += 1
+            self.mark = task.mark
+            if self.have(EARLY):
+                self.close_gap()
+            return 0
+        self.move(task, HANDED)
+        self.has_news = self.has_news or task.snapshot is not None or self.have(HANDED) >= LOT
+        return 0
+
+    cdef int close_gap(self) except -1:
+        """Count those that were delivered early, as far as none lacks before them."""
+        cdef Task task
+        while True:
+            task = self.tasks.get(self.delivered)
+            if task is None or task.state != EARLY:
+                return 0
+            self.move(task, GONE)
+            self.delivered += 1
+            self.mark = task.mark
+
+    def begin(self, mark):
+        """The order is known: nothing of it was delivered but what its first mark says."""
+        self.mark = self.last_mark = mark
+
+    def drain(self, error=None):
+        """The source has no more; it raised an exception, which ends the epoch."""
+        self.is_drained = True
+        if error is not None:
+            self.error = error
+
+    def end(self, error):
+        """Have the epoch end with an exception."""
+        self.error = error
+
+    def forget_error(self):
+        """The user has the error."""
+        self.error = None
+
+    def drop(self):
+        """Drop all that the user has not got; none of it counts."""
+        cdef Task task
+        if self.tasks is None:
+            return  # the garbage collector was here
+        for task in [*self.tasks.values()]:
+            if task.state != HANDED and task.state != EARLY:
+                self.move(task, GONE)
+
+    # -- counting --------------------------------------------------------------------------------
+
+    def countable(self):
+        """Return the tasks that the user got and that can be counted, in the order of their turns.
+
+        In an ordered epoch these are the ones before the first that he has not got: a batch of a group
+        that waits for the others comes before an exception that was raised meanwhile. Else the batches of
+        each worker are, if positions are the workers' own.
+        """
+        cdef Task task
+        cdef list found
+        if not self.have(HANDED):
+            return []
+        found = [each for each in self.tasks.values() if each.state == HANDED]
+        if self.is_stream or self.in_order:
+            found.sort(key=turn_of)
+            waiting = [each for each in self.tasks.values() if each.state not in (HANDED, EARLY)]
+            if self.in_order and waiting:
+                first = min([each.turn for each in waiting])
+                found = [each for each in found if each.turn < first]
+            elif waiting:
+                firsts = {}
+                for task in waiting:
+                    firsts[task.worker] = min(task.turn, firsts.get(task.worker, task.turn))
+                found = [each for each in found if each.turn < firsts.get(each.worker, each.turn + 1)]
+        return found
+
+    def count(self, list tasks not None, workers):
+        """Count tasks; `workers` are the positions of the workers behind them.
+
+        Another thread may have counted some of them meanwhile: then nothing is done, and False returned.
+        """
+        cdef Task task
+        for task in tasks:
+            if task.state != HANDED:
+                return False
+        self.workers = workers
+        for task in tasks:
+            if self.is_stream:
+                self.move(task, GONE)
+                self.delivered += 1
+            else:
+                self.move(task, EARLY)
+        if not self.is_stream:
+            self.close_gap()
+        self.has_news = False
+        return True
+
+    @property
+    def is_due(self):
+        """Whether what was handed over is to be counted now: it is a lot, or has a snapshot."""
+        return self.has_news
+
+    def position(self):
+        """Return `delivered`, `mark`, `beyond` and `workers`, of one moment."""
+        return self.delivered, self.mark, self.beyond, self.workers
+
+    @property
+    def beyond(self):
+        """The numbers of batches that were delivered before an earlier one was."""
+        return sorted([task.number for task in self.tasks.values() if task.state == EARLY] + [*self.passed])
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    cdef bint has_room(self) noexcept:
+        if self.is_drained or self.again is not None or self.have(ASIDE):
+            return False
+        if self.have(DRAWN) + self.have(HELD) + self.have(SENT) >= self.size:
+            return False
+        return self.in_order or self.drawn - self.delivered < MAX_LAG
+
+    cdef bint is_plain(self) noexcept:
+        """Whether a batch that comes is handed over at once: none was kept before it."""
+        return not self.have(LANDED) and not self.have(ASIDE) and self.again is None and not self.is_closed
+
+    @property
+    def wants_task(self):
+        """Whether another task may be drawn."""
+        return self.has_room()
+
+    @property
+    def is_over(self):
+        """Whether the source has no more, and all it had was answered."""
+        return self.is_drained and not self.is_awaiting and not self.have(ASIDE)
+
+    @property
+    def is_awaiting(self):
+        """Whether an answer is still to be accepted."""
+        return self.awaits()
+
+    cdef bint awaits(self) noexcept:
+        return self.have(DRAWN) + self.have(HELD) + self.have(SENT) + self.have(ARRIVED) > 0
+
+    @property
+    def in_flight(self):
+        """How many tasks workers have."""
+        return self.have(SENT)
+
+    @property
+    def next_number(self):
+        """The number of the first batch that was not answered."""
+        return min([task.number for task in self.tasks.values() if DRAWN <= task.state <= ARRIVED],
+                   default=self.drawn)
+
+    def __contains__(self, number):
+        return number in self.tasks
+
+    def __getitem__(self, number):
+        return self.tasks[number]
+
+    def __len__(self):
+        return len(self.tasks)
+
+    def keys_of(self, number):
+        """Return the dataset keys of a batch; [] if it has none, or was delivered."""
+        cdef Task task = self.tasks.get(number)
+        return [] if task is None or task.state == DRAWN else task.keys
+
+    def those(self, *states):
+        """Return the tasks in some states, in the order of their turns."""
+        return sorted([task for task in self.tasks.values() if task.state in states], key=turn_of)
+
+    def held_by(self, worker):
+        """Return the tasks of a worker that it has not got."""
+        return [task for task in self.those(HELD) if task.worker == worker]
+
+    def loads(self):
+        """Return how many tasks each worker has."""
+        return Counter([task.worker for task in self.tasks.values() if task.state in (HELD, SENT)])
+
+    def is_before_turn(self, Task task not None):
+        """Whether an answer has come before one that is asked for again."""
+        return self.again is not None and task is not self.again
+
+    @property
+    def is_asked_again(self):
+        """Whether an answer is awaited that comes before all others."""
+        return self.again is not None
+
+    @property
+    def aside(self):
+        """The task whose answer was set aside, and whose turn it is; None: there is none."""
+        if not self.have(ASIDE) or self.again is not None:
+            return None
+        return self.those(ASIDE)[0]
+
+    def has_answered(self, worker):
+        """Whether an answer of a worker was accepted."""
+        return worker in self.answered
+
+
+def turn_of(Task task not None):
+    """Return a task's turn."""
+    return task.turn

@@ -1,0 +1,143 @@
+"""What of an epoch was delivered: the position that a state is saved from.
+
+Imports the table of tasks, workers' cursors and orders. A Progress counts what the iterator handed
+over; `state_dict` reads it, also when the iterator is gone. Of the user's objects it refers to the
+keys of what was handed over and not counted yet alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.epoch.tasks import TaskTable
+from reader.engine.failed_samples import EpochFailures
+from reader.engine.worker_cursors import WorkerCursors
+from reader.orders.order import Order
+from reader.orders.order_origin import OrderOrigin, Position
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """The position in one epoch.
+
+    Args:
+        epoch: its number.
+        epochs: which epochs the user's samplers and datasets were at when it began.
+        table: its tasks.
+        first: where it is opened.
+        turn: whose turn the first batch is, where workers take turns; None: they do not.
+        failures: the samples that failed, where they may; None: none may.
+
+    Attributes:
+        is_finished: the user's loop got the end of the epoch.
+        resumed: the state that it was begun with; None: none.
+        origin: of the order, once its first batch was drawn.
+        has_shard: whether `shard` was at work in the first batches of a stream; None: no batch was
+            counted.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        epochs: dict[str, int],
+        table: TaskTable,
+        first: Position,
+        turn: int | None = None,
+        failures: EpochFailures | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.epochs = epochs
+        self.failures = failures
+        self.is_finished = False
+        self.resumed: dict[str, Any] | None = None
+        self.origin: OrderOrigin | None = None
+        self.has_shard: bool | None = None
+        self.lock = threading.RLock()  # a thread may save while another one iterates
+        self._table = table
+        self._first = first
+        self._turn = turn
+        self._listener: Callable[[], None] | None = None
+        if failures is not None:
+            table.is_heard = True
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether positions are those of the workers."""
+        return bool(self._table.is_stream)
+
+    @property
+    def batches(self) -> int:
+        """How many batches were delivered without a gap, exceptions in their places too."""
+        if self._table.is_stream:
+            workers: WorkerCursors = self._table.workers
+            return workers.batches
+        return int(self._table.delivered)
+
+    def position(self) -> tuple[int, Any, list[int], WorkerCursors | None]:
+        """Return what is known of one moment, while another thread may iterate.
+
+        How many batches were delivered without a gap; the mark of the last of them, see Order; the
+        numbers of batches that were delivered before an earlier one was; where the workers are.
+        """
+        delivered, mark, beyond, workers = self._table.position()
+        return (workers.batches if self.is_stream else delivered), mark, beyond, workers
+
+    @property
+    def workers(self) -> WorkerCursors | None:
+        """Where the workers are; None: they send no states."""
+        found: WorkerCursors | None = self._table.workers
+        return found
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the order's first batch was drawn; that of a stream is known before."""
+        return self.is_stream or self.origin is not None
+
+    def know(self, order: Order) -> None:
+        """Take note of an order whose first batch was just drawn."""
+        self.origin = order.origin
+        self._table.begin(order.start)
+
+    def listen(self, listener: Callable[[], None] | None) -> None:
+        """Call a function whenever something was counted, in place of the one before; or none."""
+        self._listener = listener
+        self._table.is_heard = self._table.is_heard or listener is not None
+
+    def count(self) -> None:
+        """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
+        table, has_counted = self._table, False
+        with self.lock:
+            while tasks := table.countable():
+                if self.failures is not None:
+                    for task in tasks:
+                        self.failures.note(task)
+                for task in tasks:
+                    if task.snapshot is not None and task.snapshot.has_shard is not None:
+                        self.has_shard = task.snapshot.has_shard
+                workers = self.workers
+                if workers is not None:
+                    workers = workers.after(tasks, self.is_stream)
+                has_counted |= table.count(tasks, workers)
+            if self.failures is not None and (error := self.failures.excess()) is not None:
+                table.end(error)
+                table.is_closed = True
+        if has_counted and self._listener is not None:
+            self._listener()
+
+    def turn_at(self, batches: int, workers: int) -> int | None:
+        """Whose turn it is behind so many batches, where workers take turns."""
+        if self._turn is None:
+            return None
+        return (self._turn + batches - self._first.batches) % workers
+
+    def to_start(self, worker: int) -> bytes | None:
+        """What a worker is sent to go on, pickled; None: nothing."""
+        self.count()
+        return None if self.workers is None else self.workers.to_start(worker)
+
+    def begin_with(self, workers: WorkerCursors | None) -> None:
+        """Begin with what workers have sent by now; nothing was handed over yet."""
+        self._table.workers = workers

@@ -1,0 +1,52 @@
+"""How many cases a fuzzer tries, and the choices of one case.
+
+Imports Hypothesis, which makes the choices, remembers those of a case that fails, and looks for
+fewer. `make test` tries a sample, the same in each run; `make nightly` asks for 200 times as many,
+others each night: `--hypothesis-profile nightly`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import hypothesis
+import hypothesis.strategies as st
+
+Value = TypeVar("Value")
+
+
+class Draws:
+    """The choices of one case. The first of each is what a case that fails is reduced to."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def choice(self, values: Sequence[Value]) -> Value:
+        """Return one of the values."""
+        return self._data.draw(st.sampled_from(values))
+
+    def randint(self, low: int, high: int) -> int:
+        """Return a number from `low` to `high`, both included."""
+        return self._data.draw(st.integers(low, high))
+
+    def chance(self, part: float) -> bool:
+        """Whether something happens that does in this part of all cases."""
+        return self.randint(1, 100) > 100 * (1 - part)
+
+
+def try_cases(case: Callable[[Draws], str], few: int) -> Counter[str]:
+    """Run cases, `few` or many times as many; return how often each outcome came."""
+    outcomes: Counter[str] = Counter()
+
+    @hypothesis.settings(
+        max_examples=few * hypothesis.settings().max_examples // 100,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(st.data())
+    def run(data: Any) -> None:
+        outcomes[case(Draws(data))] += 1
+
+    run()
+    return outcomes
