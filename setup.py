@@ -62,6 +62,7 @@ PACKAGES = [
     "reader.sharing",
     "reader.exceptions",
     "reader.data",
+    "reader.formats",
     "reader.orders",
     "reader.worker",
     "reader.caching",

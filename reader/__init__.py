@@ -41,15 +41,11 @@ if TYPE_CHECKING:
         IterableDataset,
         RaggedFields,
         RandomSampler,
-        RecordIO,
-        RecordWriter,
         Sampler,
         SequenceSampler,
         Subset,
         SubsetRandomSampler,
-        TableRows,
         TensorDataset,
-        TokenWindows,
         WeightedRandomSampler,
         concat_ragged,
         random_split,
@@ -73,6 +69,9 @@ if TYPE_CHECKING:
         StateError,
         WorkerDied,
     )
+    from reader.formats.record_io import RecordIO, RecordWriter
+    from reader.formats.table_rows import TableRows
+    from reader.formats.token_windows import TokenWindows
     from reader.loader import DataLoader
     from reader.observe.profile import profile
     from reader.sharing.share import share
@@ -158,10 +157,13 @@ _HOMES = {
         "reader.data": """
             BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
             DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler
-            RecordIO RecordWriter Sampler SequenceSampler Subset SubsetRandomSampler TableRows
-            TensorDataset TokenWindows WeightedRandomSampler concat_ragged random_split
+            Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset WeightedRandomSampler
+            concat_ragged random_split
         """,
         "reader.data.without": "without",
+        "reader.formats.record_io": "RecordIO RecordWriter",
+        "reader.formats.table_rows": "TableRows",
+        "reader.formats.token_windows": "TokenWindows",
         "reader.errors": """
             ArenaFull CollateError ConfigError ConfigTypeError DatasetError ImageError
             InternalError LoadTimeout QueueClosed QueueKilled ReaderError SampleIndexError

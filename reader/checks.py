@@ -45,16 +45,25 @@ _P = ParamSpec("_P")
 
 
 def names_arguments(
-    elsewhere: Mapping[str, str],
+    elsewhere: Mapping[str, str], others: Callable[..., None] | None = None
 ) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
     """Decorate an `__init__`: it refuses unknown arguments by name, and says what is meant.
 
     Args:
         elsewhere: by the name of another library's argument, what to do here instead.
+        others: takes the keyword arguments that this one passes on, as ``**name``; its signature
+            has them then. None: nothing is passed on.
     """
 
     def decorate(init: Callable[_P, None]) -> Callable[_P, None]:
         signature = inspect.signature(init)
+        if others is not None:
+            own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+            taken = signature.parameters
+            theirs = inspect.signature(others).parameters.values()
+            more = [each for each in theirs if each.kind == each.KEYWORD_ONLY]
+            own += [each for each in more if each.name not in taken]
+            signature = signature.replace(parameters=own)
         known = list(signature.parameters)[1:]
 
         @functools.wraps(init)

@@ -1,66 +1,137 @@
-"""The options of a loader, and the one place where they are checked.
+"""The options of a loader as one table, and the rules that hold between them.
 
-Each face calls `LoaderConfig.build` with its arguments. This module imports
-`reader.checks`, `reader.option_checks`, `reader.places`, `reader.errors`, numpy and the standard
-library; a built config is frozen and owns no resource.
+Each face calls `LoaderConfig.build` once with its arguments. This module imports `reader.checks`,
+`reader.option_checks`, `reader.places`, `reader.errors` and the standard library; a built config is
+frozen and owns no resource.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import numbers
-from collections.abc import Callable
-from mmap import PAGESIZE
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from reader.checks import as_bool, as_byte_count, as_int, meant_by
-from reader.errors import ConfigError, ConfigTypeError, got
+from reader.checks import as_bool, as_byte_count, as_int, as_reiterable, meant_by
+from reader.errors import ConfigError, ConfigTypeError, got, shown
 from reader.option_checks import (
+    ERROR_BUDGET,
     FRAMEWORKS,
+    MAX_TIMEOUT_S,
     PREFETCH_FACTOR,
     WORKER_KINDS,
     AutoCount,
+    BackendOption,
+    DefaultCount,
+    PoolOption,
     as_auto,
+    as_budget,
+    as_callable,
     as_feed_list,
+    as_framework,
+    as_on_error,
+    as_pin_limit,
+    as_quarantine,
+    as_sample_seconds,
+    as_seconds,
     check_auto,
-    check_callable,
     check_dataset,
-    check_errors,
-    check_framework,
-    check_order,
-    check_stream,
-    check_watchdog,
     check_workers,
+    is_auto,
     of_backend,
     of_pool,
-    take_auto,
-    take_backend,
-    take_pace,
-    take_pool,
 )
 from reader.places import CPU, Place, parse_places
 
 __all__ = [
     "FRAMEWORKS",
     "MAX_TIMEOUT_S",
+    "OPTIONS",
     "PREFETCH_FACTOR",
     "SEED_LIMIT",
     "WORKER_KINDS",
     "AutoCount",
+    "BackendOption",
     "LoaderConfig",
+    "Option",
+    "PoolOption",
     "as_auto",
     "as_feed_list",
     "as_seconds",
     "check_auto",
     "check_workers",
+    "elsewhere_of",
+    "names_of",
     "of_backend",
     "of_pool",
 ]
 
 SEED_LIMIT = 2**64
-MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
+
+
+# Whom an option concerns.
+BATCHES = "batches"
+INDICES = "datasets with indices"
+WORKERS = "workers"
+PROCESSES = "worker processes"
+HERE = "workers of this machine"
+SEEDED = "loaders with a seed"
+FAILURES = "samples that fail, with on_error"
+PLACES = "devices and places"
+STATIC = "static programs of Paddle"
+STATES = "states"
+LOADERS = "all loaders"
+
+
+class Option(NamedTuple):
+    """What there is to know of an option.
+
+    Attributes:
+        default: where it is left out.
+        concerns: whom; one of the texts above.
+        check: called with the name and a value that is not the default: returns what the config
+            holds, or raises what says how to do better. None: a rule of several options checks it.
+        faces: which faces have it beside their library's arguments, under the same name.
+    """
+
+    default: Any
+    concerns: str
+    check: Callable[[str, Any], Any] | None = None
+    faces: tuple[str, ...] = ()
+
+
+def _option(
+    default: Any,
+    concerns: str,
+    check: Callable[[str, Any], Any] | None = None,
+    faces: str = "",
+    is_shown: bool = True,
+) -> Any:
+    """Return the field of an option; `OPTIONS` has what is told of it here."""
+    option = Option(default, concerns, check, tuple(faces.split()))
+    return dataclasses.field(default=default, repr=is_shown, metadata={"option": option})
+
+
+def _number(low: int, remedy: str, high: int = sys.maxsize) -> Callable[[str, Any], int]:
+    return lambda name, value: as_int(name, value, low=low, high=high, remedy=remedy)
+
+
+def _or_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _bytes(low: int, remedy: str) -> Callable[[str, Any], int]:
+    return lambda name, value: as_byte_count(name, value, low=low, remedy=remedy)
+
+
+def _count(low: int, remedy: str) -> Callable[[str, Any], Any]:
+    """Return the check of a number that may be "auto"."""
+    number = _number(low, remedy)
+    return lambda name, value: value if is_auto(value) else number(name, value)
+
+
+def _sample_seconds(remedy: str) -> Callable[[str, Any], float]:
+    return lambda name, value: as_sample_seconds(name, value, remedy)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -76,43 +147,78 @@ class LoaderConfig:
     """
 
     dataset: Any = dataclasses.field(repr=False)
-    feed_list: tuple[Any, ...] | None = None
-    places: tuple[Place, ...] = (CPU,)
-    return_list: bool = True
-    batch_sampler: Any = dataclasses.field(default=None, repr=False)
-    batch_size: int | None = 1
-    shuffle: bool = False
-    drop_last: bool = False
-    collate_fn: Callable[[Any], Any] | None = None
-    num_workers: int = 0
-    use_buffer_reader: bool = True
-    reader_buffer_size: int = 2
-    prefetch_factor: int = PREFETCH_FACTOR
-    use_shared_memory: bool = True
-    timeout: float = 0.0
-    worker_init_fn: Callable[[int], Any] | None = None
-    persistent_workers: bool = False
-    framework: str = "numpy"
-    sampler: Any = dataclasses.field(default=None, repr=False)
-    seed: int | None = None
-    reseed: Callable[[Any, int], Any] | None = None
-    start_method: str | None = None
-    pool: Any = None
-    backend: Any = None
-    worker_type: str = "process"
-    seed_globals: bool = True
-    drop_last_group: bool | None = False
-    prefetch_next_epoch: bool = False
-    worker_retries: int = 1
-    max_bytes: int | None = None
-    pin_limit: int | None = None
-    in_order: bool = True
-    snapshot_every_n_steps: int | None = 1
-    on_error: str = "raise"
-    error_budget: int | float = 0.05
-    quarantine: str | None = None
-    warn_after: float | None = 30.0
-    hang_after: float | None = None
+    feed_list: tuple[Any, ...] | None = _option(None, STATIC)
+    places: tuple[Place, ...] = _option(
+        (CPU,), PLACES, lambda _, value: parse_places(value), "gluon"
+    )
+    return_list: bool = _option(True, STATIC, as_bool)
+    batch_sampler: Any = _option(None, INDICES, is_shown=False)
+    batch_size: int | None = _option(
+        1, BATCHES, _or_none(_number(1, "None delivers each sample unbatched."))
+    )
+    shuffle: bool = _option(False, INDICES, as_bool)
+    drop_last: bool = _option(False, BATCHES, as_bool)
+    collate_fn: Callable[[Any], Any] | None = _option(None, BATCHES, as_callable)
+    num_workers: int = _option(0, WORKERS, _count(0, "0 starts no worker process."))
+    use_buffer_reader: bool = _option(True, PLACES, as_bool)
+    reader_buffer_size: int = _option(
+        2, PLACES, _number(0, "It is how many batches are staged for the consumer; default 2.")
+    )
+    prefetch_factor: int = _option(
+        PREFETCH_FACTOR,
+        WORKERS,
+        _count(1, "It is how many batches each worker may have in flight; default 2."),
+    )
+    use_shared_memory: bool = _option(True, WORKERS, as_bool)
+    timeout: float = _option(
+        0.0, WORKERS, lambda name, value: as_seconds(name, value, "0 waits without a deadline.")
+    )
+    worker_init_fn: Callable[[int], Any] | None = _option(None, WORKERS, as_callable)
+    persistent_workers: bool = _option(False, WORKERS, as_bool)
+    framework: str = _option("numpy", LOADERS, as_framework, "gluon")
+    sampler: Any = _option(None, INDICES, is_shown=False)
+    seed: int | None = _option(
+        None,
+        LOADERS,
+        _or_none(_number(0, "None takes a fresh seed from the system.", SEED_LIMIT - 1)),
+        "torch gluon",
+    )
+    reseed: Callable[[Any, int], Any] | None = _option(None, SEEDED, as_callable, "torch gluon")
+    start_method: str | None = _option(None, HERE, None, "gluon")
+    pool: PoolOption | None = _option(None, HERE, None, "torch paddle gluon")
+    backend: Any = _option(None, WORKERS, None, "torch paddle gluon")
+    worker_type: str = _option("process", HERE, None, "torch")
+    seed_globals: bool = _option(True, SEEDED, as_bool)
+    drop_last_group: bool | None = _option(False, PLACES, _or_none(as_bool), "paddle")
+    prefetch_next_epoch: bool = _option(False, WORKERS, as_bool, "torch paddle")
+    worker_retries: int = _option(
+        1, PROCESSES, _number(0, "0 raises WorkerDied at the first death of a worker."), "torch"
+    )
+    max_bytes: int | None = _option(
+        None,
+        WORKERS,
+        _or_none(_bytes(1, "None lets the shared memory of batches grow as needed.")),
+        "torch",
+    )
+    pin_limit: int | None = _option(None, PLACES, as_pin_limit, "torch")
+    in_order: bool = _option(True, WORKERS, as_bool)
+    snapshot_every_n_steps: int | None = _option(
+        1,
+        STATES,
+        _or_none(_number(0, "0 or None takes no state; batches are then drawn again.")),
+    )
+    on_error: str = _option("raise", LOADERS, as_on_error, "torch")
+    error_budget: int | float = _option(ERROR_BUDGET, FAILURES, as_budget, "torch")
+    quarantine: str | None = _option(None, FAILURES, as_quarantine, "torch")
+    warn_after: float | None = _option(
+        30.0, WORKERS, _or_none(_sample_seconds("None tells of none")), "torch"
+    )
+    hang_after: float | None = _option(
+        None,
+        PROCESSES,
+        _or_none(_sample_seconds("None waits for it, as long as it takes")),
+        "torch",
+    )
     auto: tuple[bool, bool] = (False, False)
     is_paced: bool = False
     most_ahead: int | None = None
@@ -122,6 +228,11 @@ class LoaderConfig:
     def timeout_s(self) -> float | None:
         """The deadline of one batch in seconds, or None for no deadline."""
         return self.timeout if self.timeout > 0 else None
+
+    @property
+    def tolerates_failures(self) -> bool:
+        """Whether samples may fail without an exception."""
+        return self.on_error != "raise"
 
     @property
     def may_change(self) -> bool:
@@ -181,110 +292,241 @@ class LoaderConfig:
             ConfigTypeError: an argument has the wrong type, or there is no such argument.
             ConfigError: an argument is out of range, or two arguments contradict each other.
         """
-        inner = ("dataset", "is_iterable", "auto", "is_paced")
-        defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name not in inner}
-        defaults["places"] = defaults["error_budget"] = None
-        for name in options.keys() - defaults.keys():
-            hint = meant_by(name, list(defaults), {})
+        for name in options.keys() - _DEFAULTS.keys():
+            hint = meant_by(name, list(_DEFAULTS), {})
             raise ConfigTypeError(f"DataLoader has no argument {name!r}: {hint}")
-        o = {**defaults, **options}
-        for name in _BOOLS:
-            o[name] = as_bool(name, o[name])
-        if o["drop_last_group"] is not None:
-            o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
-        for name in ("collate_fn", "worker_init_fn", "reseed"):
-            check_callable(name, o[name])
-        take_pool(o)
-        o["is_paced"] = take_pace(o)
-        o["auto"] = take_auto(o, dataset, is_iterable)
-        _convert_numbers(o)
-        take_backend(o)
-        check_framework(o["framework"])
-        o["places"] = parse_places(o["places"])
-        o["feed_list"] = as_feed_list(o["feed_list"], o["framework"], o["return_list"])
-        if o["reseed"] is not None and o["seed"] is None:
-            raise ConfigError(
-                "reseed is called with the seed of each batch, which follows from seed=, got"
-                f" reseed={got(o['reseed'])} and seed=None. Pass seed= as well, or leave out reseed"
-            )
-        check_workers(o["worker_type"], o["start_method"], o["num_workers"])
-        check_errors(o)
-        check_watchdog(o)
-        check_order(o)
-        if not o["in_order"] and len(o["places"]) > 1:
-            raise ConfigError(
-                f"in_order=False delivers batches as they come, and {len(o['places'])} places take"
-                " them in turn. Pass one place, or in_order=True."
-            )
-        if o["prefetch_next_epoch"] and not (o["persistent_workers"] and o["num_workers"]):
-            raise ConfigError(
-                "prefetch_next_epoch=True needs workers that persist between epochs, got"
-                f" persistent_workers={o['persistent_workers']} and"
-                f" num_workers={o['num_workers']}. Pass persistent_workers=True and num_workers=1"
-                " or more."
-            )
-        if is_iterable:
-            check_stream(o)
-        else:
-            needs_len = o["sampler"] is None and o["batch_sampler"] is None
-            check_dataset(dataset, needs_len=needs_len)
+        o = {**_DEFAULTS, **options}
+        _check_each(o, OPTIONS)
+        _take_pool(o)
+        o["is_paced"] = _take_pace(o)
+        o["auto"] = _take_auto(o, dataset, is_iterable)
+        _take_backend(o)
+        for rule in _RULES:
+            rule(o)
+        _check_samples(o, dataset, is_iterable)
         return cls(dataset=dataset, is_iterable=is_iterable, **o)
 
+    def of_dataset(self, dataset: Any, *, is_iterable: bool, **options: Any) -> LoaderConfig:
+        """Return these options for another dataset, with those that depend on it; see `build`.
 
-_BOOLS = (
-    "return_list",
-    "shuffle",
-    "drop_last",
-    "use_buffer_reader",
-    "use_shared_memory",
-    "persistent_workers",
-    "prefetch_next_epoch",
-    "seed_globals",
-    "in_order",
-)
-# (name, lowest value, remedy); None passes for the names in _MAY_BE_NONE.
-_NUMBERS = (
-    ("batch_size", 1, "None delivers each sample unbatched."),
-    ("num_workers", 0, "0 starts no worker process."),
-    ("reader_buffer_size", 0, "It is how many batches are staged for the consumer; default 2."),
-    ("prefetch_factor", 1, "It is how many batches each worker may have in flight; default 2."),
-    ("worker_retries", 0, "0 raises WorkerDied at the first death of a worker."),
-    ("max_bytes", 1, "None lets the shared memory of batches grow as needed."),
-    ("pin_limit", 0, "None page-locks what copies to devices read from; 0 page-locks nothing."),
-    ("snapshot_every_n_steps", 0, "0 or None takes no state; batches are then drawn again."),
-)
-_MAY_BE_NONE = ("batch_size", "max_bytes", "pin_limit", "snapshot_every_n_steps")
-_BYTE_COUNTS = ("max_bytes", "pin_limit")
+        Args:
+            dataset: the dataset.
+            is_iterable: whether the loader iterates over it instead of indexing it.
+            options: others than these, but for those that say where and how workers run.
+        """
+        o = {name: getattr(self, name) for name in _OF_ORDER} | options
+        _check_each(o, options)
+        if any(self.auto):
+            workers, factor = (AutoCount(1) if found else 1 for found in self.auto)
+            check_auto(workers, factor, dataset, is_iterable)
+        _check_samples(o, dataset, is_iterable)
+        return dataclasses.replace(self, dataset=dataset, is_iterable=is_iterable, **o)
 
 
-def _convert_numbers(o: dict[str, Any]) -> None:
-    """Check and convert every number of the options `o`, in place."""
-    for name, low, remedy in _NUMBERS:
-        if o[name] is not None or name not in _MAY_BE_NONE:
-            convert = as_byte_count if name in _BYTE_COUNTS else as_int
-            o[name] = convert(name, o[name], low=low, remedy=remedy)
-    if o["seed"] is not None:
-        remedy = "None takes a fresh seed from the system."
-        o["seed"] = as_int("seed", o["seed"], low=0, high=SEED_LIMIT - 1, remedy=remedy)
-    if o["pin_limit"] is not None and 0 < o["pin_limit"] < PAGESIZE:
+OPTIONS: dict[str, Option] = {
+    field.name: field.metadata["option"]
+    for field in dataclasses.fields(LoaderConfig)
+    if "option" in field.metadata
+}
+_DEFAULTS = {name: option.default for name, option in OPTIONS.items()} | {"most_ahead": None}
+
+
+def names_of(face: str) -> tuple[str, ...]:
+    """Name the options that a face has beside its library's arguments."""
+    return tuple(name for name, option in OPTIONS.items() if face in option.faces)
+
+
+def elsewhere_of(face: str, remedy: str) -> dict[str, str]:
+    """Return, by the names of the options that a face lacks, what its users are told to do."""
+    return dict.fromkeys([name for name in OPTIONS if face not in OPTIONS[name].faces], remedy)
+
+
+def _concerning(whom: str) -> tuple[str, ...]:
+    return tuple(name for name, option in OPTIONS.items() if option.concerns == whom)
+
+
+# of options that concern these, what is said depends on others
+_OF_FAILURES, _OF_HERE, _OF_INDICES = map(_concerning, (FAILURES, HERE, INDICES))
+
+
+_OF_ORDER = ("batch_sampler", "batch_size", "drop_last", "sampler", "shuffle")
+
+
+def _check_each(o: dict[str, Any], names: Iterable[str]) -> None:
+    """Check and convert each of these options by itself, in place."""
+    for name in names:
+        default, _, check, _ = OPTIONS[name]
+        value = o[name]
+        if value is not default and check is not None:
+            o[name] = check(name, value)
+
+
+def _check_samples(o: dict[str, Any], dataset: Any, is_iterable: bool) -> None:
+    """Check what the samples are, and what decides which of them make which batch."""
+    _check_order(o)
+    if is_iterable:
+        _check_stream(o)
+    else:
+        check_dataset(dataset, needs_len=o["sampler"] is None and o["batch_sampler"] is None)
+
+
+def _take_pool(o: dict[str, Any]) -> None:
+    """Take the number of workers from a WorkerPool, in place, and check what contradicts it."""
+    pool = o["pool"]
+    if pool is None:
+        return
+    o["num_workers"], o["persistent_workers"] = of_pool(pool, o["num_workers"], True)
+    if o["worker_type"] != "process":
         raise ConfigError(
-            f"pin_limit must be 0, None, or at least one page ({PAGESIZE} bytes), got"
-            f" {o['pin_limit']} bytes. Pass at least the size of a few batches, 0 to page-lock"
-            " nothing, or None to page-lock what copies to devices read from"
+            f"a WorkerPool has worker processes, got worker_type={got(o['worker_type'])}. Leave out"
+            " pool: threads start at once and share all there is"
         )
-    o["timeout"] = as_seconds("timeout", o["timeout"], "0 waits without a deadline.")
+    if o["start_method"] not in (None, pool.start_method):
+        raise ConfigError(
+            f"start_method={got(o['start_method'])} contradicts pool={pool!r}, which starts the"
+            " workers. Pass start_method to WorkerPool"
+        )
 
 
-def as_seconds(name: str, value: object, remedy: str) -> float:
-    """Return a number of seconds, 0 or more.
+def _take_pace(o: dict[str, Any]) -> bool:
+    """Return whether batches in flight follow what calls to workers elsewhere take: by default."""
+    factor = as_auto("prefetch_factor", o["prefetch_factor"])
+    is_paced = o["backend"] is not None and isinstance(factor, (AutoCount, DefaultCount))
+    if is_paced:
+        o["prefetch_factor"] = PREFETCH_FACTOR  # the least
+    return is_paced
 
-    Raises:
-        ConfigError, ConfigTypeError: it is none. `remedy` ends the message.
-    """
-    number: Any = value
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if is_number and 0 <= number <= MAX_TIMEOUT_S:  # refuses nan too
-        return float(number)
-    raise (ConfigError if is_number else ConfigTypeError)(
-        f"{name} must be a number of seconds in [0, {MAX_TIMEOUT_S:g}], got {got(value)}. {remedy}"
-    )
+
+def _take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:
+    """Put numbers in the place of "auto" in the options `o`; returns which of both were it."""
+    workers = as_auto("num_workers", o["num_workers"], o["backend"])
+    factor = as_auto("prefetch_factor", o["prefetch_factor"])
+    check_auto(workers, factor, dataset, is_iterable)
+    o["num_workers"], o["prefetch_factor"] = int(workers), int(factor)
+    if isinstance(factor, AutoCount) and not workers:
+        raise ConfigError(
+            'prefetch_factor="auto" is for workers, and num_workers=0 makes nothing ahead: pass'
+            ' num_workers="auto" as well'
+        )
+    return isinstance(workers, AutoCount), isinstance(factor, AutoCount)
+
+
+def _take_backend(o: dict[str, Any]) -> None:
+    """Check where the workers run, in place: elsewhere they persist between epochs."""
+    backend = o["backend"]
+    if backend is None:
+        return
+    o["persistent_workers"] = of_backend(backend, o["num_workers"], o["persistent_workers"])
+    for name in _OF_HERE:
+        if o[name] != OPTIONS[name].default:
+            raise ConfigError(
+                f"{name}={got(o[name])} says how workers of this machine run, and"
+                f" backend={backend!r} starts them elsewhere. Leave out {name}"
+            )
+
+
+def _check_feed_list(o: dict[str, Any]) -> None:
+    o["feed_list"] = as_feed_list(o["feed_list"], o["framework"], o["return_list"])
+
+
+def _check_reseed(o: dict[str, Any]) -> None:
+    if o["reseed"] is not None and o["seed"] is None:
+        raise ConfigError(
+            "reseed is called with the seed of each batch, which follows from seed=, got"
+            f" reseed={got(o['reseed'])} and seed=None. Pass seed= as well, or leave out reseed"
+        )
+
+
+def _check_workers(o: dict[str, Any]) -> None:
+    check_workers(o["worker_type"], o["start_method"], o["num_workers"])
+
+
+def _check_hangs(o: dict[str, Any]) -> None:
+    is_thread = WORKER_KINDS[o["worker_type"]].is_in_trainer or not o["num_workers"]
+    if o["hang_after"] is not None and is_thread:
+        raise ConfigError(
+            f"hang_after={o['hang_after']:g} ends the process of a worker that hangs, and a thread"
+            " cannot be ended: pass num_workers=1 or more with worker_type='process', or leave it"
+            " out"
+        )
+
+
+def _check_failures(o: dict[str, Any]) -> None:
+    given = [name for name in _OF_FAILURES if o[name] is not OPTIONS[name].default]
+    if given and o["on_error"] == "raise":
+        raise ConfigError(
+            f"{given[0]} is for samples that fail and are tolerated, and on_error is 'raise': pass"
+            " on_error='skip' or 'replace' as well"
+        )
+
+
+def _check_order(o: dict[str, Any]) -> None:
+    """Refuse contradictions between the options that decide which samples make which batch."""
+    if o["batch_sampler"] is not None:
+        if o["batch_size"] is None:
+            raise ConfigError(
+                "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
+                " batch_size, or pass the indices as sampler."
+            )
+        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
+        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
+        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
+        if given:
+            raise ConfigError(
+                "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
+                f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."
+            )
+        as_reiterable("batch_sampler", o["batch_sampler"])
+    if o["sampler"] is not None:
+        if o["shuffle"]:
+            raise ConfigError(
+                "sampler decides the order and excludes shuffle=True, got both. Leave out shuffle,"
+                " or let the sampler shuffle."
+            )
+        as_reiterable("sampler", o["sampler"])
+    if o["batch_size"] is None and o["drop_last"]:
+        raise ConfigError(
+            "drop_last=True drops a short last batch and contradicts batch_size=None, which makes"
+            " no batches. Pass a batch_size, or drop_last=False."
+        )
+
+
+def _check_places(o: dict[str, Any]) -> None:
+    if not o["in_order"] and len(o["places"]) > 1:
+        raise ConfigError(
+            f"in_order=False delivers batches as they come, and {len(o['places'])} places take"
+            " them in turn. Pass one place, or in_order=True."
+        )
+
+
+def _check_prefetch(o: dict[str, Any]) -> None:
+    if o["prefetch_next_epoch"] and not (o["persistent_workers"] and o["num_workers"]):
+        raise ConfigError(
+            "prefetch_next_epoch=True needs workers that persist between epochs, got"
+            f" persistent_workers={o['persistent_workers']} and"
+            f" num_workers={o['num_workers']}. Pass persistent_workers=True and num_workers=1"
+            " or more."
+        )
+
+
+# what holds between options, in the order of the checks
+_RULES = (
+    _check_feed_list,
+    _check_reseed,
+    _check_workers,
+    _check_failures,
+    _check_hangs,
+    _check_places,
+    _check_prefetch,
+)
+
+
+def _check_stream(o: dict[str, Any]) -> None:
+    """Refuse what contradicts an iterable dataset, which has an order of its own."""
+    for name in _OF_INDICES:
+        if o[name] is not None and o[name] is not False:
+            order = ", or pass reader.shuffle_buffer(dataset, 1000)" if name == "shuffle" else ""
+            raise ConfigError(
+                f"{name}={shown(o[name])} chooses indices, and an IterableDataset has none. Leave"
+                f" out {name}, and let the dataset's __iter__ decide the order{order}."
+            )

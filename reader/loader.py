@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reader.checks import names_arguments, refuse_text
 from reader.cluster.ray_backend import Ray
-from reader.config import PREFETCH_FACTOR, LoaderConfig, as_auto
+from reader.config import OPTIONS, PREFETCH_FACTOR, LoaderConfig, as_auto
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
 from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
@@ -216,48 +216,10 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
     ) -> None:
+        options = {name: value for name, value in locals().items() if name in OPTIONS}
         refuse_text("dataset must hold samples", dataset)
-        config = LoaderConfig.build(
-            dataset,
-            is_iterable=is_iterable_dataset(dataset),
-            feed_list=feed_list,
-            places=places,
-            return_list=return_list,
-            batch_sampler=batch_sampler,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            collate_fn=collate_fn,
-            num_workers=num_workers,
-            use_buffer_reader=use_buffer_reader,
-            reader_buffer_size=reader_buffer_size,
-            prefetch_factor=prefetch_factor,
-            use_shared_memory=use_shared_memory,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            persistent_workers=persistent_workers,
-            framework=framework,
-            sampler=sampler,
-            seed=seed,
-            reseed=reseed,
-            start_method=start_method,
-            pool=pool,
-            backend=backend,
-            worker_type=worker_type,
-            seed_globals=seed_globals,
-            drop_last_group=drop_last_group,
-            prefetch_next_epoch=prefetch_next_epoch,
-            worker_retries=worker_retries,
-            max_bytes=max_bytes,
-            pin_limit=pin_limit,
-            in_order=in_order,
-            snapshot_every_n_steps=snapshot_every_n_steps,
-            on_error=on_error,
-            error_budget=error_budget,
-            quarantine=quarantine,
-            warn_after=warn_after,
-            hang_after=hang_after,
-        )
+        is_iterable = is_iterable_dataset(dataset)
+        config = LoaderConfig.build(dataset, is_iterable=is_iterable, **options)
         sampler, batch_sampler = make_samplers(config)
         self.config = config
         self.dataset = dataset

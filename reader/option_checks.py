@@ -1,11 +1,12 @@
-"""Checks of the options of a loader, alone and together.
+"""Checks of single options of a loader, and what "auto", pools and clusters stand for.
 
-Only `reader.config` calls them. This module imports `reader.checks`, `reader.errors` and the
-standard library, and keeps no state.
+The table in `reader.config` names them. This module imports `reader.checks`, `reader.cores`,
+`reader.errors`, numpy and the standard library, and keeps no state.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import importlib.util
 import math
@@ -13,78 +14,121 @@ import multiprocessing
 import numbers
 import os
 import sys
+from mmap import PAGESIZE
 from typing import Any
 
 import numpy as np
 
-from reader.checks import as_int, as_reiterable, has_method, refuse_url
+from reader.checks import as_byte_count, as_int, has_method, refuse_url
 from reader.cores import local_ranks, usable_cores
 from reader.errors import ConfigError, ConfigTypeError, got, shown
 
 __all__ = [
+    "ERROR_BUDGET",
     "FRAMEWORKS",
+    "MAX_TIMEOUT_S",
     "PREFETCH_FACTOR",
     "WORKER_KINDS",
     "AutoCount",
+    "BackendOption",
     "DefaultCount",
+    "PoolOption",
     "as_auto",
+    "as_budget",
+    "as_callable",
     "as_feed_list",
+    "as_framework",
+    "as_on_error",
+    "as_pin_limit",
+    "as_quarantine",
+    "as_sample_seconds",
+    "as_seconds",
     "check_auto",
-    "check_callable",
     "check_dataset",
-    "check_errors",
-    "check_framework",
-    "check_order",
-    "check_stream",
-    "check_watchdog",
     "check_workers",
+    "is_auto",
     "of_backend",
     "of_pool",
-    "take_auto",
-    "take_backend",
-    "take_pace",
-    "take_pool",
 ]
 
+MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
 # of "auto": workers that wait for storage need no core
 _MOST_WORKERS, _LEAST_MOST, _OVER, _MOST_FACTOR = 64, 4, 4, 8
 _MOST_ELSEWHERE = 256  # on other machines, whose room bounds them
 _ON_ERROR = ("raise", "skip", "replace")
-_BUDGET = 0.05  # of the samples of an epoch: where more fail, something else is wrong
+ERROR_BUDGET = 0.05  # of the samples of an epoch: where more fail, something else is wrong
 FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerKind:
-    """What follows from the kind of a worker.
+    """A kind of worker.
 
     Attributes:
         is_in_trainer: it runs in this process, on the loader's own dataset; nothing is pickled.
         takes_start_method: it is a process that multiprocessing starts.
+        backend: the module and the class of its `Backend`, which is imported with the first epoch.
     """
 
     is_in_trainer: bool
     takes_start_method: bool
+    backend: str
 
 
-# By the argument `worker_type`; BACKENDS in `reader.engine.backends.pool_cache` makes each.
+# By the argument `worker_type`.
 WORKER_KINDS = {
-    "process": WorkerKind(is_in_trainer=False, takes_start_method=True),
-    "thread": WorkerKind(is_in_trainer=True, takes_start_method=False),
+    "process": WorkerKind(
+        is_in_trainer=False,
+        takes_start_method=True,
+        backend="reader.engine.backends.process_pool:ProcessPool",
+    ),
+    "thread": WorkerKind(
+        is_in_trainer=True,
+        takes_start_method=False,
+        backend="reader.engine.backends.thread_pool:ThreadPool",
+    ),
 }
 
 
-def check_callable(name: str, value: object) -> None:
-    """Refuse what is neither callable nor None."""
+class PoolOption(abc.ABC):
+    """What the option `pool` takes: workers that several loaders share.
+
+    Attributes:
+        num_workers: how many there are.
+        start_method: how they are started.
+    """
+
+    num_workers: int
+    start_method: str | None
+
+    @property
+    @abc.abstractmethod
+    def _shared(self) -> Any:
+        """The processes, as `SharedWorkers`: for the engines of its loaders alone."""
+
+
+class BackendOption:
+    """What the option `backend` takes: where workers run that are not on this machine.
+
+    Attributes:
+        pool: the name of workers that several programs share, or None.
+    """
+
+    pool: str | None
+
+
+def as_callable(name: str, value: Any) -> Any:
+    """Return what is callable, or None; refuse the rest."""
     if value is not None and not callable(value):
         raise ConfigTypeError(
             f"{name} must be callable or None, got {got(value)}. Pass the function itself, or None"
             " for the default."
         )
+    return value
 
 
-def check_framework(value: object) -> None:
-    """Refuse a framework that is not known, or not installed."""
+def as_framework(_: str, value: Any) -> Any:
+    """Return the name of a framework; refuse one that is not known, or not installed."""
     names = ", ".join(map(repr, FRAMEWORKS))
     if not isinstance(value, str):
         raise ConfigTypeError(f"framework must be one of {names}, got {got(value)}. Pass its name.")
@@ -98,6 +142,7 @@ def check_framework(value: object) -> None:
             f"framework={value!r} needs the package {value!r}, which is not installed here."
             f' Run: pip install "lodreader[{value}]"'
         )
+    return value
 
 
 def _is_installed(module: str) -> bool:
@@ -152,38 +197,19 @@ def of_pool(pool: Any, num_workers: Any, is_persistent: Any) -> tuple[Any, Any]:
     """Return the number of workers, and whether they persist: a WorkerPool says both."""
     if pool is None:
         return num_workers, is_persistent
-    if not hasattr(type(pool), "_shared"):
+    if not isinstance(pool, PoolOption):
         raise ConfigTypeError(
             f"pool must be a reader.WorkerPool, got {got(pool)}. Pass reader.WorkerPool(4), the"
             " same to each loader that is to share its workers"
         )
     is_left_out = type(num_workers) is int and num_workers in (0, pool.num_workers)
     if not is_left_out:
-        is_auto = isinstance(as_auto("num_workers", num_workers), AutoCount)
-        asked = '"auto"' if is_auto else got(num_workers)
+        asked = '"auto"' if is_auto(num_workers) else got(num_workers)
         raise ConfigError(
             f"num_workers={asked} contradicts pool={pool!r}, which has"
             f" {pool.num_workers} workers for all of its loaders. Leave num_workers out"
         )
     return pool.num_workers, True
-
-
-def take_pool(o: dict[str, Any]) -> None:
-    """Take the number of workers from a WorkerPool, in place, and check what contradicts it."""
-    pool = o["pool"]
-    if pool is None:
-        return
-    o["num_workers"], o["persistent_workers"] = of_pool(pool, o["num_workers"], True)
-    if o["worker_type"] != "process":
-        raise ConfigError(
-            f"a WorkerPool has worker processes, got worker_type={got(o['worker_type'])}. Leave out"
-            " pool: threads start at once and share all there is"
-        )
-    if o["start_method"] not in (None, pool.start_method):
-        raise ConfigError(
-            f"start_method={got(o['start_method'])} contradicts pool={pool!r}, which starts the"
-            " workers. Pass start_method to WorkerPool"
-        )
 
 
 class DefaultCount(int):
@@ -201,6 +227,11 @@ class AutoCount(int):
     """
 
 
+def is_auto(value: Any) -> bool:
+    """Whether a value means "auto"."""
+    return isinstance(value, AutoCount) or (isinstance(value, str) and value == "auto")
+
+
 def as_auto(name: str, value: Any, backend: Any = None) -> Any:
     """Return "auto" as an AutoCount, anything else as it is.
 
@@ -209,7 +240,7 @@ def as_auto(name: str, value: Any, backend: Any = None) -> Any:
         value: what was passed for it.
         backend: where workers are; None: on this machine, whose cores bound them.
     """
-    if not isinstance(value, AutoCount) and not (isinstance(value, str) and value == "auto"):
+    if not is_auto(value):
         return value
     if name == "prefetch_factor":
         return AutoCount(_MOST_FACTOR)
@@ -236,7 +267,7 @@ def of_backend(backend: Any, num_workers: Any, is_persistent: Any) -> Any:
     """Return whether workers persist between epochs: those that run elsewhere do."""
     if backend is None:
         return is_persistent
-    if not hasattr(type(backend), "actor_options"):
+    if not isinstance(backend, BackendOption):
         raise ConfigTypeError(
             f"backend must be a reader.Ray, or None for workers of this machine, got {got(backend)}"
         )
@@ -246,47 +277,6 @@ def of_backend(backend: Any, num_workers: Any, is_persistent: Any) -> Any:
             " to be, as num_workers=8"
         )
     return True
-
-
-def take_backend(o: dict[str, Any]) -> None:
-    """Check where the workers run, in place: elsewhere they persist between epochs."""
-    backend = o["backend"]
-    persists = of_backend(backend, o["num_workers"], o["persistent_workers"])
-    o["persistent_workers"] = persists
-    for name, is_left_out in (
-        ("pool", o["pool"] is None),
-        ("start_method", o["start_method"] is None),
-        ("worker_type", o["worker_type"] == "process"),
-    ):
-        if backend is not None and not is_left_out:
-            raise ConfigError(
-                f"{name}={got(o[name])} says how workers of this machine run, and"
-                f" backend={backend!r} starts them elsewhere. Leave out {name}"
-            )
-
-
-def take_pace(o: dict[str, Any]) -> bool:
-    """Return whether batches in flight follow what calls to workers elsewhere take: by default."""
-    factor = as_auto("prefetch_factor", o["prefetch_factor"])
-    is_paced = o["backend"] is not None and isinstance(factor, (AutoCount, DefaultCount))
-    if is_paced:
-        o["prefetch_factor"] = int(PREFETCH_FACTOR)  # the least
-    return is_paced
-
-
-def take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:
-    """Put an AutoCount in the place of "auto" in the options `o`; returns which of both were it."""
-    names = ("num_workers", "prefetch_factor")
-    for name in names:
-        o[name] = as_auto(name, o[name], o["backend"])
-    has_workers, has_factor = (isinstance(o[name], AutoCount) for name in names)
-    check_auto(o["num_workers"], o["prefetch_factor"], dataset, is_iterable)
-    if has_factor and not o["num_workers"]:
-        raise ConfigError(
-            'prefetch_factor="auto" is for workers, and num_workers=0 makes nothing ahead: pass'
-            ' num_workers="auto" as well'
-        )
-    return has_workers, has_factor
 
 
 def check_workers(worker_type: object, start_method: object, num_workers: int) -> None:
@@ -318,60 +308,76 @@ def check_workers(worker_type: object, start_method: object, num_workers: int) -
         )
 
 
-def check_errors(o: dict[str, Any]) -> None:
-    """Check and convert what becomes of samples that fail, in place."""
-    on_error, budget, path = o["on_error"], o["error_budget"], o["quarantine"]
-    if on_error not in _ON_ERROR:
+def as_on_error(name: str, value: Any) -> Any:
+    """Return what becomes of samples that fail."""
+    if value not in _ON_ERROR:
         raise ConfigError(
-            f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, got {got(on_error)}."
+            f"{name} must be one of {', '.join(map(repr, _ON_ERROR))}, got {got(value)}."
             " 'raise' raises the exception of a sample that fails, 'skip' leaves the sample out,"
             " and 'replace' has another one take its place"
         )
-    given = [name for name in ("error_budget", "quarantine") if o[name] is not None]
-    if on_error == "raise" and given:
-        raise ConfigError(
-            f"{given[0]} is for samples that fail and are tolerated, and on_error is 'raise': pass"
-            " on_error='skip' or 'replace' as well"
+    return value
+
+
+def as_quarantine(name: str, path: Any) -> str | None:
+    """Return the path of the file that failed samples are named in."""
+    if path is None:
+        return None
+    refuse_url(name, path)
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise ConfigTypeError(
+            f"{name} must be the path of a file or None, got {got(path)}. Failed samples"
+            " are named there, each in a line of JSON"
+        ) from None
+
+
+def as_seconds(name: str, value: object, remedy: str) -> float:
+    """Return a number of seconds, 0 or more.
+
+    Raises:
+        ConfigError, ConfigTypeError: it is none. `remedy` ends the message.
+    """
+    number: Any = value
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if is_number and 0 <= number <= MAX_TIMEOUT_S:  # refuses nan too
+        return float(number)
+    raise (ConfigError if is_number else ConfigTypeError)(
+        f"{name} must be a number of seconds in [0, {MAX_TIMEOUT_S:g}], got {got(value)}. {remedy}"
+    )
+
+
+def as_sample_seconds(name: str, value: Any, remedy: str) -> float:
+    """Return a number of seconds above 0 that one sample may take."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if not is_number or not 0 < value < math.inf:
+        raise (ConfigError if is_number else ConfigTypeError)(
+            f"{name} must be a number of seconds above 0 that one sample may take, or None, got"
+            f" {got(value)}. {remedy}"
         )
-    o["error_budget"] = _BUDGET if budget is None else _as_budget(budget)
-    if path is not None:
-        refuse_url("quarantine", path)
-        try:
-            o["quarantine"] = os.fsdecode(path)
-        except TypeError:
-            raise ConfigTypeError(
-                f"quarantine must be the path of a file or None, got {got(path)}. Failed samples"
-                " are named there, each in a line of JSON"
-            ) from None
+    return float(value)
 
 
-def check_watchdog(o: dict[str, Any]) -> None:
-    """Check and convert after how long a sample is told of, and its worker replaced, in place."""
-    for name, remedy in (
-        ("warn_after", "None tells of none"),
-        ("hang_after", "None waits for it, as long as it takes"),
-    ):
-        seconds = o[name]
-        if seconds is None:
-            continue
-        is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, (bool, np.bool_))
-        if not is_number or not 0 < seconds < math.inf:
-            raise (ConfigError if is_number else ConfigTypeError)(
-                f"{name} must be a number of seconds above 0 that one sample may take, or None, got"
-                f" {got(seconds)}. {remedy}"
-            )
-        o[name] = float(seconds)
-    is_thread = WORKER_KINDS[o["worker_type"]].is_in_trainer or not o["num_workers"]
-    if o["hang_after"] is not None and is_thread:
+def as_pin_limit(name: str, value: Any) -> int | None:
+    """Return how many bytes may be page-locked: none, a page or more, or (None) what is needed."""
+    if value is None:
+        return None
+    remedy = "None page-locks what copies to devices read from; 0 page-locks nothing."
+    found = as_byte_count(name, value, low=0, remedy=remedy)
+    if 0 < found < PAGESIZE:
         raise ConfigError(
-            f"hang_after={o['hang_after']:g} ends the process of a worker that hangs, and a thread"
-            " cannot be ended: pass num_workers=1 or more with worker_type='process', or leave it"
-            " out"
+            f"pin_limit must be 0, None, or at least one page ({PAGESIZE} bytes), got"
+            f" {found} bytes. Pass at least the size of a few batches, 0 to page-lock"
+            " nothing, or None to page-lock what copies to devices read from"
         )
+    return found
 
 
-def _as_budget(budget: Any) -> int | float:
-    """Return how many samples of an epoch may fail, or what share of them."""
+def as_budget(_: str, budget: Any) -> int | float:
+    """Return how many samples of an epoch may fail, or what share of them; None: ERROR_BUDGET."""
+    if budget is None:
+        return ERROR_BUDGET
     is_number = isinstance(budget, numbers.Real) and not isinstance(budget, (bool, np.bool_))
     is_count = isinstance(budget, numbers.Integral)
     if is_number and budget >= 0 and (is_count or budget <= 1):
@@ -380,48 +386,6 @@ def _as_budget(budget: Any) -> int | float:
         "error_budget must be how many samples of an epoch may fail, an int of 0 or more, or what"
         f" share of them, a float in [0, 1], got {got(budget)}"
     )
-
-
-def check_order(o: dict[str, Any]) -> None:
-    """Refuse contradictions between the options that decide which samples make which batch."""
-    if o["batch_sampler"] is not None:
-        if o["batch_size"] is None:
-            raise ConfigError(
-                "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
-                " batch_size, or pass the indices as sampler."
-            )
-        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
-        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
-        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
-        if given:
-            raise ConfigError(
-                "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
-                f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."
-            )
-        as_reiterable("batch_sampler", o["batch_sampler"])
-    if o["sampler"] is not None:
-        if o["shuffle"]:
-            raise ConfigError(
-                "sampler decides the order and excludes shuffle=True, got both. Leave out shuffle,"
-                " or let the sampler shuffle."
-            )
-        as_reiterable("sampler", o["sampler"])
-    if o["batch_size"] is None and o["drop_last"]:
-        raise ConfigError(
-            "drop_last=True drops a short last batch and contradicts batch_size=None, which makes"
-            " no batches. Pass a batch_size, or drop_last=False."
-        )
-
-
-def check_stream(o: dict[str, Any]) -> None:
-    """Refuse what contradicts an iterable dataset, which has an order of its own."""
-    for name in ("shuffle", "sampler", "batch_sampler"):
-        if o[name] is not None and o[name] is not False:
-            order = ", or pass reader.shuffle_buffer(dataset, 1000)" if name == "shuffle" else ""
-            raise ConfigError(
-                f"{name}={shown(o[name])} chooses indices, and an IterableDataset has none. Leave"
-                f" out {name}, and let the dataset's __iter__ decide the order{order}."
-            )
 
 
 def check_dataset(dataset: Any, *, needs_len: bool) -> None:

@@ -6,9 +6,10 @@ package that obeys it, and nothing changes it.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 __all__ = [
     "BatchPolicy",
@@ -27,24 +28,35 @@ Prepare = Callable[[int, int, Any], int]
 Reseed = Callable[[Any, int], Any]  # (dataset, seed of a batch); what it returns is ignored
 
 
-class CollateRules(Protocol):
+class CollateRules(abc.ABC):
     """How a face collates by default, where it does more than stack samples that are alike.
 
-    Rules may have more members. `is_strict`: samples are alike only if their types are exactly
-    those of the first, tuples become lists, and `can_stack` is called once for each form.
-    `pack(objects, fields)` pickles what a batch holds besides arrays, so that the whole batch
-    arrives unchanged; it may add arrays and tensors to `fields`, and put
-    `reader._core.batch.tensor_array.field_of_batch` in their places. It returns None where objects
-    share memory with `fields`, and is then called with the whole batch as one object.
-    `keeps_aliases`, unless it is False: what `collate_fn` put at two places of a batch is one array
-    or container. `revive(array, type name)`
-    turns an array back into the tensor that was stacked. `has_origins`, as with `pack`: batches
-    that `collate_fn` made say which fields were arrays of NumPy.
+    Attributes:
+        is_strict: samples are alike only if their types are exactly those of the first, tuples
+            become lists, and `can_stack` is called once for each form.
+        keeps_aliases: what `collate_fn` put at two places of a batch is one array or container.
+        has_origins: batches that `collate_fn` made say which fields were arrays of NumPy; so do all
+            that `pack` pickles.
+        pack: called with the objects and fields of a batch: pickles what it holds besides arrays,
+            so that the whole batch arrives unchanged. It may add arrays and tensors to the fields,
+            and put `reader._core.batch.tensor_array.field_of_batch` in their places. It returns
+            None where objects share memory with fields, and is then called with the whole batch as
+            one object. None: containers are described, and single objects pickled.
+        revive: called with an array and the name of its type, or None, turns it back into the
+            tensor that was stacked. None: arrays stay arrays.
     """
 
+    is_strict: bool = False
+    keeps_aliases: bool = True
+    has_origins: bool = False
+    pack: Callable[..., Any] | None = None
+    revive: Callable[[Any, str | None], Any] | None = None
+
+    @abc.abstractmethod
     def can_stack(self, sample: Any) -> bool:
         """Whether the first sample of a batch may be stacked; raises if no batch may hold it."""
 
+    @abc.abstractmethod
     def collate(self, samples: list[Any]) -> Any:
         """Return the batch of samples that are not alike."""
 

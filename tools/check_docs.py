@@ -35,7 +35,9 @@ def check(root: Path) -> list[str]:
     """Return what the documents below `root` name and it lacks, as ``file:line: message``."""
     found = [f"{name}:1: is missing" for name in REQUIRED if not (root / name).exists()]
     targets = _make_targets(root)
-    for path in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
+    folders = [root / "docs", root / "reader"]
+    pages = [path for folder in folders for path in sorted(folder.rglob("*.md"))]
+    for path in [*sorted(root.glob("*.md")), *pages]:
         where = path.relative_to(root)
         found += [f"{where}:{line}: {text}" for line, text in _check_page(root, path, targets)]
         found += _check_commands(root, path)

@@ -2,8 +2,9 @@
 
 A room may have floors: packages in it, of which each imports itself and those below alone. Reads
 the sources under reader/ and cython_ext/reader/ without importing them, wherever in a file an
-import stands. Run as ``python -m tools.check_layers [ROOT]``; it prints each violation as
-``file:line: message`` and exits 1 when there is one.
+import stands. reader/README.md names every room, in an order that holds this. Run as ``python -m
+tools.check_layers [ROOT]``; it prints each violation as ``file:line: message`` and exits 1 when
+there is one.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sharing": (*_CORE, "available_memory"),
     "exceptions": _CORE,
     "data": tuple(room for room in _DATA if room != "data"),
+    "formats": _DATA,
     "orders": _DATA,
     "collate": _CORE,
     "worker": tuple(room for room in _WORKER if room != "worker"),
@@ -66,10 +68,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
-    "compat": (*_ENGINE, "observe", "loader"),
+    "compat": (*_ENGINE, "formats", "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
+# A public package whose `__init__` names what later rooms define: it imports that when it is asked
+# for, and names it to type checkers.
+LATER: dict[tuple[str, ...], tuple[str, ...]] = {("reader", "data", "__init__"): ("formats",)}
 
 # the lowest first
 FLOORS: dict[str, tuple[str, ...]] = {
@@ -98,7 +103,7 @@ OF_ROOMS = {
     "simplejpeg": ("images",),
     "pandas": ("sharing",),
     "ray": ("cluster",),
-    "pyarrow": ("data",),
+    "pyarrow": ("formats",),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(
         "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),
@@ -117,11 +122,13 @@ class Import:
     """One imported module, as an absolute dotted name.
 
     ``names`` are what a ``from`` import takes out of it: each may be a submodule or an attribute.
+    ``is_for_types`` says that it stands below `if TYPE_CHECKING`.
     """
 
     line: int
     module: str
     names: tuple[str, ...] = ()
+    is_for_types: bool = False
 
 
 def python_imports(text: str, package: str) -> Iterator[Import]:
@@ -151,7 +158,8 @@ def python_imports(text: str, package: str) -> Iterator[Import]:
                 yield Import(node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom):
             module = _absolute("." * node.level + (node.module or ""), package)
-            yield Import(node.lineno, module, tuple(alias.name for alias in node.names))
+            names = tuple(alias.name for alias in node.names)
+            yield Import(node.lineno, module, names, node in guarded)
         elif isinstance(node, ast.Call) and node.args:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else None
             called = node.func.id if isinstance(node.func, ast.Name) else called
@@ -224,6 +232,28 @@ def check(root: Path) -> list[str]:
     return told + circles(root / "reader")
 
 
+def check_page(root: Path) -> list[str]:
+    """Return a line for each room that reader/README.md leaves out, invents or puts too early."""
+    page = root / "reader" / "README.md"
+    if not page.exists():
+        return ["reader/README.md:1: is missing: it says what each room is for"]
+    rows: dict[str, int] = {}
+    for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.startswith("|"):
+            for name in re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1]):
+                rows[name] = number
+    left_out = sorted(ROOMS.keys() - rows.keys() - {"_version"})
+    found = [f"reader/README.md:1: says nothing of {room}" for room in left_out]
+    for room, number in rows.items():
+        if room not in ROOMS:
+            found.append(f"reader/README.md:{number}: {room} is no room")
+            continue
+        late = sorted(other for other in ROOMS[room] if rows.get(other, 0) > number)
+        if late:
+            found.append(f"reader/README.md:{number}: {room} may import {', '.join(late)} below it")
+    return found
+
+
 def circles(top: Path) -> list[str]:
     """Return a line for each circle of Python modules below `top` that import one another."""
     paths = {
@@ -282,6 +312,8 @@ def _check_file(path: Path, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]
         yield error.lineno or 1, f"is not Python: {error.msg}"
         return
     for each in imports:
+        if each.is_for_types and _room_of((*each.module.split("."), "")) in LATER.get(parts, ()):
+            continue
         if _top(each) == "reader":
             message = _judge_own(each, room) or _judge_floor(each, parts)
         else:
@@ -366,7 +398,7 @@ def _top(each: Import) -> str:
 def main(arguments: list[str]) -> int:
     """Check the checkout named by the first argument, or the one this file lies in."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    violations = check(root)
+    violations = check(root) + check_page(root)
     for violation in violations:
         print(violation)
     return 1 if violations else 0

@@ -163,7 +163,7 @@ def _digest_class(cls: type, hashed: Any, seen: Seen) -> None:
         hashed.update(repr((name, facts)).encode(errors="surrogatepass"))
 
 
-def _member(member: Any, seen: Seen) -> Any:
+def _member(member: Any, seen: Seen) -> Any:  # noqa: PLR0911  one for each kind
     """Return what distinguishes an attribute of a class from others."""
     if isinstance(member, (staticmethod, classmethod, MethodType)):
         return _member(member.__func__, seen)

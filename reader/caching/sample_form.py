@@ -284,7 +284,7 @@ def _leaves(form: Form) -> Iterator[Form]:
         yield form
 
 
-def _decode(
+def _decode(  # noqa: PLR0911  one for each form
     form: Form, numbers: Iterator[int], parts: Iterator[Bytes], out: Any, is_copy: bool
 ) -> Any:
     kind = form[0]

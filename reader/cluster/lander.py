@@ -334,7 +334,7 @@ class _Lander:
             is_due = line.is_started and not line.is_ended and line.busy_s >= limit
             if is_due and line.watch is None and line.place.node:
                 self._watches = self._watches or self._cluster.watches(self._wake)
-                line.watch = self._watches.watch(line.worker, line.place)
+                line.have_watched(self._watches)
             elif is_due and is_time and line.watch is not None:
                 line.see(line.watch.look())
 

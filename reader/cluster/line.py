@@ -25,7 +25,7 @@ from reader.cluster.node_clock import NodeClock
 from reader.cluster.pace import CALLS, FACTOR, Pace
 from reader.cluster.remote_worker import CallTimes, Place, Sent
 from reader.cluster.reply import Reply
-from reader.cluster.watches import Watch
+from reader.cluster.watches import Watch, Watches
 from reader.errors import ReaderError, printable
 from reader.log import log as _log
 from reader.worker.loop import carried
@@ -242,6 +242,10 @@ class Line:
     def count_bounded(self, ns: int) -> None:
         """Count time in which it was held back because enough bytes were in flight."""
         self._relay.count_bounded(ns)
+
+    def have_watched(self, watches: Watches) -> None:
+        """Have the worker looked at from now on."""
+        self.watch = watches.watch(self.worker, self.place)
 
     def see(self, found: tuple[int, int, int, float] | None) -> None:
         """Note the worker's current batch; see `progress_of`."""

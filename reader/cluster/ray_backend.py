@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from reader.checks import as_byte_count
+from reader.config import BackendOption
 from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["Ray"]
@@ -21,7 +22,7 @@ _PART = 16  # of an object store: 8 ranks of a node then leave half of it to oth
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ray:
+class Ray(BackendOption):
     """Workers are actors on a cluster of Ray: pass it as `backend=` with `num_workers`.
 
     Args:

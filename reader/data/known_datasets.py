@@ -24,8 +24,8 @@ class KnownClass(NamedTuple):
 # arrays side by side: a sample is a row of each, in a tuple or a dict
 ARRAYS = (
     KnownClass("reader.data.datasets", "TensorDataset", "tensors"),
-    KnownClass("reader.data.token_windows", "TokenWindows", "arrays"),
-    KnownClass("reader.data.table_rows", "TableRows", "arrays"),
+    KnownClass("reader.formats.token_windows", "TokenWindows", "arrays"),
+    KnownClass("reader.formats.table_rows", "TableRows", "arrays"),
     KnownClass("torch.utils.data.dataset", "TensorDataset", "tensors"),
     KnownClass("paddle.io.dataloader.dataset", "TensorDataset", "tensors"),
     KnownClass("paddle.fluid.dataloader.dataset", "TensorDataset", "tensors"),

@@ -65,6 +65,9 @@ class Engine(Finalized):
         sampler: yields indices; None with a batch sampler of the user, and for a stream.
         batch_sampler: yields lists of indices; None without batching, and for a stream.
         base_seed: what keys `sample_rng`; None: the `seed` in the config, or a fresh one.
+        failed: the samples that failed with other engines of the same loader; None: there are none.
+        times: the log of those engines; None: there are none.
+        draws: what the face draws seeds of orders from, with `state()` and `load(state)`, or None.
 
     Raises:
         ConfigError: a place that batches cannot be brought to here.
@@ -76,7 +79,7 @@ class Engine(Finalized):
         auto: chooses workers and batches in flight; None: nothing does.
         failed: the samples that failed and were tolerated.
         times: when the last batches were at each stage; see TimesLog.
-        draws: what the face draws seeds of orders from, with `state()` and `load(state)`, or None.
+        draws: see above.
     """
 
     def __init__(
@@ -86,6 +89,10 @@ class Engine(Finalized):
         sampler: Any,
         batch_sampler: Any,
         base_seed: int | None = None,
+        *,
+        failed: FailedSamples | None = None,
+        times: TimesLog | None = None,
+        draws: Any = None,
     ) -> None:
         if base_seed is None:
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
@@ -97,7 +104,7 @@ class Engine(Finalized):
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self.order_seed: int | None = None
-        self.draws: Any = None
+        self.draws = draws
         self._policy = policy.without_turns() if config.auto[0] else policy
         self._errors = _errors_of(policy, config.num_workers)
         self._base_seed = base_seed
@@ -107,8 +114,10 @@ class Engine(Finalized):
         self._prefetched: PrefetchedEpoch | None = None
         self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
-        self.times = TimesLog()
-        self._cache = PoolCache(config, self._policy, base_seed)
+        self.times = TimesLog() if times is None else times
+        self.auto = AutoWorkers(config, self._stats) if config.may_change else None
+        active = None if self.auto is None else self.auto.active
+        self._cache = PoolCache(config, self._policy, base_seed, active)
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
@@ -117,9 +126,7 @@ class Engine(Finalized):
             else None
         )
         self._places = LandingPlaces(config, policy.batch)
-        self.failed = FailedSamples(config)
-        self.auto = AutoWorkers(config, self._stats) if config.may_change else None
-        self._cache.active = None if self.auto is None else self.auto.active
+        self.failed = FailedSamples(config) if failed is None else failed
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -129,11 +136,26 @@ class Engine(Finalized):
         """The number of the epoch that the next iterator begins, from 0."""
         return self._next_epoch - (self._prefetched is not None)
 
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
+    def begin_at(self, epoch: int, order_seed: int | None = None) -> None:
+        """Choose the next epoch, and `order_seed`. Unlike `set_epoch` it tells nobody."""
+        self.order_seed = order_seed
         if self.epoch != epoch:
             self.drop_prefetched()
             self._next_epoch = epoch
+
+    def use(self, **samplers: Any) -> None:
+        """Draw the next epochs from another `sampler` or `batch_sampler`."""
+        self.sampler = samplers.get("sampler", self.sampler)
+        self.batch_sampler = samplers.get("batch_sampler", self.batch_sampler)
+
+    def take_over(self, before: Engine) -> None:
+        """Go on where another engine of the same loader stopped; its idle workers end."""
+        epoch = before.epoch
+        before.drop()
+        self.times = before.times  # one log for all iterators: see Observed
+        if self.auto is not None:
+            self.auto.go_on(before.auto)
+        self.begin_at(epoch)
 
     def set_epoch(self, epoch: Any) -> None:
         """Choose the number of the next epoch, also of dataset and samplers with `set_epoch`."""
@@ -233,7 +255,7 @@ class Engine(Finalized):
             on_end=self._on_end,
             warn_after=config.warn_after,
             hang_after=config.hang_after,
-            tolerates=config.on_error != "raise",
+            tolerates=config.tolerates_failures,
             length=None
             if config.is_iterable
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
@@ -254,7 +276,7 @@ class Engine(Finalized):
         epochs = carried_epochs(
             dataset=config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
         )
-        if config.on_error != "raise":
+        if config.tolerates_failures:
             keys = None if config.is_iterable else batches_of(self.sampler, self.batch_sampler)
             failures = self.failed.epoch(epoch, start.failed, keys)
         is_turn = self._policy.dispatch.is_round_robin and not config.is_iterable
@@ -483,7 +505,7 @@ def _copied(
     epoch: int,
 ) -> Engine:
     made = Engine(config, policy, sampler, batch_sampler, base_seed)
-    made.epoch = epoch
+    made.begin_at(epoch)
     return made
 
 

@@ -69,7 +69,7 @@ class EngineFace:
 
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
-        self._engine.sampler = sampler
+        self._engine.use(sampler=sampler)
 
     @property
     def batch_sampler(self) -> Any:
@@ -78,7 +78,7 @@ class EngineFace:
 
     @batch_sampler.setter
     def batch_sampler(self, batch_sampler: Any) -> None:
-        self._engine.batch_sampler = batch_sampler
+        self._engine.use(batch_sampler=batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
@@ -184,12 +184,7 @@ class EngineFace:
 
         It has its epoch, its log of times and what "auto" found; idle workers of the other end.
         """
-        epoch, engine = before.epoch, self._engine
-        before.drop()
-        engine.times = before.times  # one log for all iterators: see Observed
-        if engine.auto is not None:
-            engine.auto.go_on(before.auto)
-        engine.epoch = epoch
+        self._engine.take_over(before)
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker does now: pid, activity, batch in hand, and since when.

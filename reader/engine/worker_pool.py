@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from reader.checks import as_byte_count, as_int
-from reader.config import check_workers
+from reader.config import PoolOption, check_workers
 from reader.engine.backends.grace import grace_of
 from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.face import as_grace
@@ -18,7 +18,7 @@ from reader.engine.face import as_grace
 __all__ = ["WorkerPool"]
 
 
-class WorkerPool:
+class WorkerPool(PoolOption):
     """Worker processes for several loaders: one start, and one limit on memory.
 
     Pass it to each loader as `pool=`. The processes start when the first of the loaders is iterated
@@ -63,7 +63,7 @@ class WorkerPool:
             remedy = "None lets the shared memory of batches grow as needed."
             max_bytes = as_byte_count("max_bytes", max_bytes, low=1, remedy=remedy)
         check_workers("process", start_method, self.num_workers)
-        self.start_method = start_method
+        self.start_method: str | None = start_method
         self.max_bytes = max_bytes
         self._processes = SharedWorkers(self.num_workers, start_method, max_bytes)
 

@@ -214,6 +214,10 @@ class RemoteHandle:
         self._look = has_ended
         self._kill = kill
 
+    def note_start(self, host: str, pid: int) -> None:
+        """Note where the process runs, once it does."""
+        self.host, self.pid = host, pid
+
     def note_end(self) -> None:
         """Note that the pool has released the process."""
         self._ended.set()

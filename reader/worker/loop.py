@@ -251,7 +251,7 @@ class WorkerLoop:
                 self.start_error = error
         channel.send_initial_state(state)
 
-    def step(self, kind: int, keys: Any) -> None:
+    def step(self, kind: int, keys: Any) -> None:  # noqa: C901, PLR0912  one frame for a task
         """Do one task. An exception of the user's code becomes an answer."""
         if kind == TaskKind.TASK_EPOCH:
             self.start_epoch(keys)

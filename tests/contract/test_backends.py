@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from reader import DataLoader
-from reader.engine.backends.pool_cache import BACKENDS
+from reader.config import WORKER_KINDS
+from reader.engine.backends.pool import Pool
+from reader.engine.backends.pool_cache import backend_of
 from reader.engine.backends.thread_pool import ThreadPool
-from reader.option_checks import WORKER_KINDS
 from tests.datasets import Rows
 
 
@@ -35,13 +37,14 @@ class Recorded:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Recorded]:
     """The backends that loaders make for `worker_type="thread"`."""
-    monkeypatch.setitem(BACKENDS, "thread", Recorded)
+    kind = dataclasses.replace(WORKER_KINDS["thread"], backend=f"{__name__}:Recorded")
+    monkeypatch.setitem(WORKER_KINDS, "thread", kind)
     monkeypatch.setattr(Recorded, "made", [], raising=False)
     return Recorded.made
 
 
-def test_each_kind_of_worker_has_a_backend_and_its_checks() -> None:
-    assert BACKENDS.keys() == WORKER_KINDS.keys()
+def test_each_kind_of_worker_has_a_backend() -> None:
+    assert all(issubclass(backend_of(kind), Pool) for kind in WORKER_KINDS)
 
 
 def test_backend_serves_one_epoch_after_the_other_and_is_closed(recorded: list[Recorded]) -> None:

@@ -410,7 +410,7 @@ def test_a_lock_that_is_held_and_held_is_told_with_its_holder(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from reader.caching import disk_tier
-    from reader.data import table_folder
+    from reader.formats import table_folder
 
     monkeypatch.setattr(disk_tier, "_PATIENCE_S", 0.3)
     monkeypatch.setattr(table_folder, "_PATIENCE_S", 0.3)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools.check_layers import ROOMS, check, cython_imports, python_imports
+from tools.check_layers import ROOMS, check, check_page, cython_imports, python_imports
 
 ROOT = Path(__file__).parents[2]
 
@@ -198,8 +199,35 @@ def test_each_other_violation_says_what_is_wrong(
     assert message in found[0]
 
 
+def test_the_page_of_the_rooms_names_each_after_those_that_it_imports() -> None:
+    assert check_page(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("`formats/`", "`other/`", "says nothing of formats|other is no room"),
+        ("| **`engine/`** |", "|\n| `engine/`, `data/` |", "may import data below it"),
+        ("**`engine/`**", "`loader.py`", "says nothing of engine"),
+    ],
+)
+def test_a_page_of_other_rooms_is_found(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    text = (ROOT / "reader/README.md").read_text()
+    assert before in text
+    (tmp_path / "reader").mkdir()
+    (tmp_path / "reader/README.md").write_text(text.replace(before, after))
+    assert re.search(message, "\n".join(check_page(tmp_path)))
+
+
+def test_a_missing_page_of_the_rooms_is_found(tmp_path: Path) -> None:
+    assert check_page(tmp_path) == ["reader/README.md:1: is missing: it says what each room is for"]
+
+
 def test_the_command_prints_violations_and_exits_1(tmp_path: Path) -> None:
     made_up(tmp_path, {"reader/data/collate.py": "\nimport reader.engine"})
+    (tmp_path / "reader/README.md").write_text((ROOT / "reader/README.md").read_text())
 
     def run(root: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -221,6 +249,18 @@ def test_the_command_prints_violations_and_exits_1(tmp_path: Path) -> None:
 
 def test_an_optional_library_is_imported_in_its_rooms_alone(tmp_path: Path) -> None:
     text = "def f():\n    import pyarrow.parquet"
-    assert made_up(tmp_path, {"reader/data/arrow_source.py": text}) == []
+    assert made_up(tmp_path, {"reader/formats/arrow_source.py": text}) == []
     (found,) = made_up(tmp_path, {"reader/engine/other.py": text})
     assert found.endswith("imports pyarrow, which is neither the standard library nor a dependency")
+
+
+def test_a_public_package_names_what_a_later_room_defines_to_type_checkers_alone(
+    tmp_path: Path,
+) -> None:
+    text = "from reader.formats.table_rows import TableRows\n"
+    guarded = f"if TYPE_CHECKING:\n    {text}"
+    assert made_up(tmp_path, {"reader/data/__init__.py": guarded}) == []
+    for name, content in {"__init__": text, "other": guarded}.items():
+        (found,) = made_up(tmp_path, {f"reader/data/{name}.py": content})
+        assert "data imports formats (reader.formats.table_rows); it may import" in found
+        (tmp_path / f"reader/data/{name}.py").unlink()

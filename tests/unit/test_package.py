@@ -88,7 +88,13 @@ def test_documents() -> None:
         ("reader/a.py", "x = 1 \n", "has a tab or blanks at its end"),
         ("cython_ext/reader/_core/wire/a.h", "usl" + "eep(10);\n", "polls"),
         ("cython_ext/reader/_core/wire/a.pyx", "x = 1\n", "has no header"),
-        ("reader/a.py", "x = 1\n" * 500, "has 501 lines"),
+        (
+            "cython_ext/reader/_core/wire/a.pyx",
+            "# Header.\ncdef f(\n    x):\n"
+            + "\n    if x: pass" * 22
+            + "\ncdef g():\n    if x: pass\n",
+            ":2: has 23 branches, and 22 are the most",
+        ),
     ],
 )
 def test_each_word_rule_finds_its_violation(

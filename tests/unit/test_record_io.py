@@ -213,3 +213,14 @@ def test_block_that_is_left_by_an_exception_leaves_what_was_there(tmp_path: Path
         raise ZeroDivisionError
     assert list(RecordIO(path)) == [b"old"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["some.idx", "some.rec"]
+
+
+def test_a_pickle_that_names_the_module_of_before_loads(many: Path) -> None:
+    """The classes that read files of known formats lay in reader.data."""
+    kept = pickle.dumps(RecordIO(many), 0)
+    before = kept.replace(b"reader.formats.", b"reader.data.")
+    assert b"reader.data.record_io" in before
+    assert b"reader.formats" not in before
+    records = pickle.loads(before)
+    assert type(records) is RecordIO
+    assert records[5] == content(5)

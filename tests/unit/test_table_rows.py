@@ -26,9 +26,9 @@ from reader import (
     SampleIndexError,
     TableRows,
 )
-from reader.data import arrow_source, table_file, table_folder, table_rows
 from reader.data.columns import columns_of
 from reader.data.pure_samples import has_pure_samples
+from reader.formats import arrow_source, table_file, table_folder, table_rows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -613,7 +613,7 @@ def test_two_processes_make_a_kept_table_once(table: Any, parquet: Path, tmp_pat
     program = (
         "import sys\n"
         "from reader import TableRows\n"
-        "from reader.data.row_layout import RowLayout\n"
+        "from reader.formats.row_layout import RowLayout\n"
         "write = RowLayout.write\n"
         "def slow(*given):\n"
         "    print('made', flush=True)\n"
@@ -640,7 +640,7 @@ def test_a_killed_process_leaves_nothing_that_counts(
     program = (
         "import sys\n"
         "from reader import TableRows\n"
-        "from reader.data import row_layout\n"
+        "from reader.formats import row_layout\n"
         "write_at = row_layout.write_at\n"
         "def slow(*given):\n"
         "    write_at(*given)\n"
@@ -991,3 +991,16 @@ def test_a_missing_pyarrow_is_named(parquet: Path, monkeypatch: pytest.MonkeyPat
 def test_pyarrow_is_imported_when_a_table_is_opened() -> None:
     program = "import sys, reader; reader.TableRows; assert 'pyarrow' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_pickle_that_names_the_modules_of_before_loads(
+    parquet: Path, table: Any, is_file: bool
+) -> None:
+    """The classes that read files of known formats lay in reader.data."""
+    rows = TableRows(parquet if is_file else table)
+    before = pickle.dumps(rows, 0).replace(b"reader.formats.", b"reader.data.")
+    assert before.count(b"reader.data.table_") > 2
+    loaded = pickle.loads(before)
+    assert type(loaded) is TableRows
+    assert loaded[7] == rows[7]

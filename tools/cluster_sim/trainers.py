@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reader import DataLoader
-from reader.engine.backends.pool_cache import BACKENDS
+from reader.engine.backends import pool_cache
 from tools.cluster_sim.clock import Clock, Program
 from tools.cluster_sim.cluster import Cluster, Node
 from tools.cluster_sim.model import Measured, Setting
@@ -184,14 +184,14 @@ def simulate(measured: Measured, setting: Setting) -> Found:
 @contextlib.contextmanager
 def _in_place_of_processes(pool: Any) -> Iterator[None]:
     """Have loaders take their pools from another class, which stay quiet about deaths."""
-    kept, log = BACKENDS["process"], logging.getLogger("reader")
+    kept, log = pool_cache.backend_of, logging.getLogger("reader")
     level = log.level
-    BACKENDS["process"] = pool
+    pool_cache.backend_of = lambda worker_type: pool  # noqa: ARG005
     log.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        BACKENDS["process"] = kept
+        pool_cache.backend_of = kept
         log.setLevel(level)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from reader._core.collate.rows import is_numeric
 from reader.compat.gluon.arrays import as_nd, is_nd
 from reader.errors import CollateError, got
+from reader.policy import CollateRules
 
 __all__ = ["GluonRules", "default_batchify_fn", "default_mp_batchify_fn"]
 
@@ -34,7 +35,7 @@ def default_batchify_fn(data: Sequence[Any]) -> Any:
 default_mp_batchify_fn = default_batchify_fn  # the loader handles shared memory
 
 
-class GluonRules:
+class GluonRules(CollateRules):
     """See `reader.policy.CollateRules`.
 
     Args:

@@ -16,9 +16,9 @@ from typing import Any, TextIO
 
 from reader.checks import refuse_url
 from reader.compat.gluon.errors import ArgumentError
-from reader.data.record_io import RecordIO, RecordWriter
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.files import new_file
+from reader.formats.record_io import RecordIO, RecordWriter
 
 __all__ = ["MXIndexedRecordIO", "MXRecordIO"]
 

@@ -14,6 +14,7 @@ import numpy as np
 import paddle
 
 from reader.errors import CollateError
+from reader.policy import CollateRules
 
 __all__ = ["PaddleRules", "default_collate_fn", "default_convert_fn"]
 
@@ -87,7 +88,7 @@ def default_convert_fn(batch: Any) -> Any:
     return batch
 
 
-class PaddleRules:
+class PaddleRules(CollateRules):
     """See `reader.policy.CollateRules`."""
 
     keeps_aliases = False  # Paddle makes a tensor of each place, and a list or dict

@@ -179,8 +179,8 @@ class GeneratorLoader(Handover, SourceLoader, ProfiledFace):
             self._use_double_buffer,
             self._use_multiprocess,
             self._drop_last,
+            self._times,
         )
-        engine.times = self._times
         # the live iteration keeps the source it began with
         self._engine, self._places = engine, len(parsed)
 

@@ -32,6 +32,8 @@ from reader.config import (
     LoaderConfig,
     as_auto,
     as_feed_list,
+    elsewhere_of,
+    names_of,
     of_backend,
     of_pool,
 )
@@ -72,6 +74,7 @@ _POLICY = Policy(
 _OWN = "it is an argument of reader.DataLoader; use that with framework='paddle'"
 # arguments of other loaders, and what to do here
 _ELSEWHERE = {
+    **elsewhere_of("paddle", _OWN),
     "sampler": "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)",
     "pin_memory": "Paddle chooses by itself; see use_pinned_memory",
     "generator": "call paddle.seed and numpy.random.seed, or pass a batch_sampler",
@@ -79,11 +82,6 @@ _ELSEWHERE = {
     " multiprocessing.set_start_method",
     "device": "pass places=",
     "place": "pass places=",
-    **dict.fromkeys(
-        ("seed", "reseed", "start_method", "worker_type", "worker_retries", "max_bytes"), _OWN
-    ),
-    **dict.fromkeys(("framework", "in_order", "snapshot_every_n_steps", "seed_globals"), _OWN),
-    **dict.fromkeys(("on_error", "error_budget", "quarantine", "warn_after", "hang_after"), _OWN),
 }
 
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
@@ -124,7 +122,7 @@ class DataLoader(_Base, Generic[T_co]):
     """
 
     @names_arguments(_ELSEWHERE)
-    def __init__(
+    def __init__(  # noqa: PLR0915
         self,
         dataset: Dataset[T_co] | data.Dataset[T_co] | data.IterableDataset[T_co],
         feed_list: Sequence[Tensor] | None = None,
@@ -219,10 +217,7 @@ class DataLoader(_Base, Generic[T_co]):
             framework="paddle",
             # Paddle ignores shuffle without batching
             sampler=RandomSampler(samples) if shuffle and size is None else None,
-            drop_last_group=drop_last_group,
-            prefetch_next_epoch=prefetch_next_epoch,
-            pool=pool,
-            backend=backend,
+            **{name: arguments[name] for name in names_of("paddle")},
         )
         sampler = config.sampler
         if sampler is None and config.batch_sampler is None and not is_iterable:
@@ -277,7 +272,7 @@ class DataLoader(_Base, Generic[T_co]):
         keeps_order = made.config.is_iterable == self.config.is_iterable
         self.__dict__.update(vars(made))
         if keeps_order and argument not in (*_OF_BATCHES, "batch_sampler"):
-            self._engine.batch_sampler = batch_sampler
+            self._engine.use(batch_sampler=batch_sampler)
 
     def __repr__(self) -> str:
         return (

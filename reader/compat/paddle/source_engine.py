@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.source import GeneratorDataset, Source, current_place
 from reader.compat.paddle.switches import pin_limit
 from reader.config import LoaderConfig
@@ -26,6 +27,7 @@ def make_engine(
     use_double_buffer: bool = False,
     use_multiprocess: bool = False,
     drop_last: bool = True,
+    times: TimesLog | None = None,
 ) -> Engine:
     """Return the engine over a source: it yields lists of paddle tensors.
 
@@ -36,6 +38,7 @@ def make_engine(
         use_double_buffer: two more batches ahead for each place; for a thread only.
         use_multiprocess: whether the source runs in a process rather than in a thread.
         drop_last: with several places, leave out a last group that is short.
+        times: the log of other engines of the same loader; None: there are none.
     """
     parsed = parse_places(places)
     config = LoaderConfig.build(
@@ -51,4 +54,4 @@ def make_engine(
         start_method="fork" if use_multiprocess else None,
         drop_last_group=drop_last,
     )
-    return Engine(config, _POLICY, None, None)
+    return Engine(config, _POLICY, None, None, times=times)

@@ -18,6 +18,7 @@ from reader._core.batch.structure import is_named_tuple
 from reader.compat.torch import inner
 from reader.compat.torch.packing import pack
 from reader.frameworks.torch import field_dtype, tensor_of
+from reader.policy import CollateRules
 
 __all__ = ["TorchRules", "with_extended"]
 
@@ -31,7 +32,7 @@ _MAX_DEPTH = 90  # of nested containers; deeper ones are left to PyTorch
 _MAX_NDIM = 60
 
 
-class TorchRules:
+class TorchRules(CollateRules):
     """How PyTorch collates by default; see `reader.policy.CollateRules`.
 
     Samples are stacked in place where the result is that of `torch.utils.data.default_collate`:

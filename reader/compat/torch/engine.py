@@ -17,15 +17,16 @@ from reader.compat.torch.collate import TorchRules, with_extended
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
-from reader.config import MAX_TIMEOUT_S, PREFETCH_FACTOR, AutoCount, LoaderConfig
+from reader.config import MAX_TIMEOUT_S, PREFETCH_FACTOR, AutoCount, LoaderConfig, names_of
 from reader.data.columns import columns_of, filler_of
+from reader.engine.auto import AutoWorkers
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
 from reader.orders.order_source import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
-__all__ = ["as_count", "make_engine", "start_of"]
+__all__ = ["EngineMaker", "start_of"]
 
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
@@ -34,102 +35,134 @@ _POLICY = Policy(
     errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
-# attributes of the loader that decide, with those in `given`, whether a config is used again
-_READ = """
-    sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
-    persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
-    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
-    on_error error_budget quarantine warn_after hang_after failed_samples pool backend
-""".split()
+_OWN = tuple(name for name in names_of("torch") if name != "worker_type")  # see `start_of`
+# attributes of the loader that options are made of, and what else an engine is made of
+_READ = (
+    *("num_workers", "prefetch_factor", "timeout", "persistent_workers", "multiprocessing_context"),
+    *("worker_type", "in_order", "device", "seeds_batches", *_OWN),
+)
+_READ_BESIDE = (
+    *("sampler", "batch_sampler", "batch_size", "drop_last", "devices", "snapshot_every_n_steps"),
+    *("keeps_rng", "failed_samples"),
+)
 
 
-def make_engine(
-    loader: Any,
-    dataset: Any,
-    worker_init_fn: Any = None,
-    worker: TorchWorker | None = None,
-    seed: int | None = None,
-) -> Engine:
-    """Make the engine for the attributes of a loader.
+class EngineMaker:
+    """Makes the engines of one loader, from its current attributes.
 
-    Args:
-        loader: the face.
-        dataset: its dataset, as the workers get it.
-        worker_init_fn: called in each worker after `worker`.
-        worker: prepares and seeds each worker; None: there are none.
-        seed: of every batch; None: that of the loader.
+    Attributes:
+        auto: chose the workers of the newest engine; None: nothing did.
     """
-    is_iterable = loader.is_stream
-    is_batched = loader._auto_collation
-    collate_fn = loader.collate_fn
-    order = None if is_iterable else loader.order
-    if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
-        collate_fn = None  # the engine does it, by TorchRules
-    elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
-        collate_fn = with_extended(collate_fn)
-    given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
-    given += [getattr(loader, name) for name in _READ]
-    if worker is None and loader._made_of is not None:
-        config, policy, before = loader._made_of
-        if all(map(operator.is_, before, given)):  # nothing but the order has changed
-            return _engine(
-                loader, config, policy, None if is_batched else order, order if is_batched else None
-            )
-    size = loader.batch_size if is_iterable else 1
-    worker_policy = dataclasses.replace(
-        _POLICY.worker,
-        make_prepare=None if worker is None else lambda: worker,
-        keeps_rng=loader.keeps_rng and is_iterable and loader.num_workers > 0,
-        sends_initial_state=loader.keeps_rng,
-        heeds_seeding=loader.seed is None and seed is not None and worker is not None,
-    )
-    config = LoaderConfig.build(
-        dataset,
-        is_iterable=is_iterable,
-        batch_sampler=order if is_batched else None,
-        batch_size=size if is_batched else None,
-        drop_last=loader.drop_last if is_iterable else False,
-        collate_fn=collate_fn,
-        num_workers=as_count(loader.num_workers),
-        prefetch_factor=_factor(loader.prefetch_factor, loader.seed if seed is None else seed),
-        timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
-        worker_init_fn=worker_init_fn,
-        persistent_workers=bool(loader.persistent_workers),
-        framework="torch",
-        sampler=None if is_batched else order,
-        seed=loader.seed if seed is None else seed,
-        reseed=loader.reseed,
-        **start_of(loader),
-        worker_retries=loader.worker_retries,
-        prefetch_next_epoch=loader.prefetch_next_epoch,
-        max_bytes=loader.max_bytes,
-        pin_limit=loader.pin_limit,
-        places=loader.device,
-        in_order=loader.in_order,
-        on_error=loader.on_error,
-        error_budget=loader.error_budget,
-        quarantine=loader.quarantine,
-        warn_after=loader.warn_after,
-        hang_after=loader.hang_after,
-        pool=loader.pool,
-        backend=loader.backend,
-        snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
-    )
-    make_adapter = functools.partial(_adapter, loader.devices)
-    batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
-    policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
-    loader._made_of = (config, policy, given) if worker is None else None
-    return _engine(loader, config, policy, config.sampler, config.batch_sampler)
 
+    def __init__(self) -> None:
+        self.auto: AutoWorkers | None = None
+        self._options: Any = None  # the checked options, and the attributes that they are made of
+        self._made_of: Any = None  # what the last engine was made of; None: it is made anew
 
-def _engine(loader: Any, *given: Any) -> Engine:
-    """Return an engine, which tells the loader of samples that fail."""
-    made = Engine(*given)
-    made.failed = loader.failed_samples
-    if made.auto is not None:
-        made.auto.go_on(loader._auto)
-        loader._auto = made.auto
-    return made
+    def options(self, loader: Any) -> LoaderConfig:
+        """Return the options of a loader that depend on no dataset, from its current attributes.
+
+        They are checked when the loader is made, and again only where a program sets another value.
+
+        Raises:
+            ConfigError, ConfigTypeError: see `LoaderConfig.build`.
+        """
+        read = [getattr(loader, name) for name in _READ]
+        if self._options is not None:
+            config, before = self._options
+            if all(map(operator.is_, before, read)):
+                found: LoaderConfig = config
+                return found
+        own = {name: getattr(loader, name) for name in _OWN}
+        if loader.seeds_batches:
+            own["seed"] = 0  # the base seed, which is not drawn yet
+        config = LoaderConfig.build(
+            (),
+            num_workers=_as_count(loader.num_workers),
+            prefetch_factor=_factor(loader.prefetch_factor, own["seed"]),
+            timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
+            persistent_workers=bool(loader.persistent_workers),
+            framework="torch",
+            **start_of(loader),
+            places=loader.device,
+            in_order=bool(loader.in_order),  # PyTorch takes any value
+            **own,
+        )
+        self._options = (config, read)
+        return config
+
+    def make(
+        self,
+        loader: Any,
+        dataset: Any,
+        worker_init_fn: Any = None,
+        worker: TorchWorker | None = None,
+        seed: int | None = None,
+    ) -> Engine:
+        """Make the engine for the attributes of a loader.
+
+        Args:
+            loader: the face.
+            dataset: its dataset, as the workers get it.
+            worker_init_fn: called in each worker after `worker`.
+            worker: prepares and seeds each worker; None: there are none.
+            seed: of every batch; None: that of the loader.
+        """
+        is_iterable = loader.is_stream
+        is_batched = loader._auto_collation
+        collate_fn = loader.collate_fn
+        order = None if is_iterable else loader.order
+        if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
+            collate_fn = None  # the engine does it, by TorchRules
+        elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
+            collate_fn = with_extended(collate_fn)
+        given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
+        given += [getattr(loader, name) for name in _READ + _READ_BESIDE]
+        if worker is None and self._made_of is not None:
+            config, policy, before = self._made_of
+            if all(map(operator.is_, before, given)):  # nothing but the order has changed
+                orders = (None, order) if is_batched else (order, None)
+                return self._engine(loader, config, policy, *orders)
+        size = loader.batch_size if is_iterable else 1
+        worker_policy = dataclasses.replace(
+            _POLICY.worker,
+            make_prepare=None if worker is None else lambda: worker,
+            keeps_rng=loader.keeps_rng and is_iterable and loader.num_workers > 0,
+            sends_initial_state=loader.keeps_rng,
+            heeds_seeding=loader.seed is None and seed is not None and worker is not None,
+        )
+        seed = loader.seed if seed is None else seed
+        config = self.options(loader).of_dataset(
+            dataset,
+            is_iterable=is_iterable,
+            batch_sampler=order if is_batched else None,
+            batch_size=size if is_batched else None,
+            drop_last=loader.drop_last if is_iterable else False,
+            collate_fn=collate_fn,
+            prefetch_factor=_factor(loader.prefetch_factor, seed),
+            worker_init_fn=worker_init_fn,
+            sampler=None if is_batched else order,
+            seed=seed,
+            snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
+        )
+        make_adapter = functools.partial(_adapter, loader.devices)
+        batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
+        policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
+        self._made_of = (config, policy, given) if worker is None else None
+        return self._engine(loader, config, policy, config.sampler, config.batch_sampler)
+
+    def _engine(self, loader: Any, *given: Any) -> Engine:
+        """Return an engine, which goes on with what the one before has counted."""
+        made = Engine(
+            *given,
+            failed=loader.failed_samples,
+            times=loader._observed_times(),
+            draws=loader._own_draws,
+        )
+        if made.auto is not None:
+            made.auto.go_on(self.auto)
+            self.auto = made.auto
+        return made
 
 
 def _factor(given: int | None, seed: int | None) -> int:
@@ -143,7 +176,7 @@ def _factor(given: int | None, seed: int | None) -> int:
     return 2 if seed is None else PREFETCH_FACTOR
 
 
-def as_count(value: Any) -> int:
+def _as_count(value: Any) -> int:
     """Return a number of workers as an int, that of "auto" as it is."""
     return value if isinstance(value, AutoCount) else int(value)
 

@@ -19,7 +19,7 @@ from torch.utils.data.graph_settings import apply_sharding
 from reader._core.epoch.handover import Handover, Made, WaitStats
 from reader._core.epoch.iterator import EpochIterator
 from reader.compat.torch.draws import seed_from
-from reader.compat.torch.engine import make_engine, start_of
+from reader.compat.torch.engine import EngineMaker, start_of
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
     BaseIterator,
@@ -71,13 +71,11 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
             if state is not None and state.base_seed is not None:
                 self._base_seed = state.base_seed
             self._engine = self._make_engine(loader)
-            self._engine.times = loader._observed_times()
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # as in PyTorch: a second draw, which is not used
         report, self._report = self._report, None
         self._is_stream = loader.is_stream
-        self._engine.epoch = loader.epoch
-        self._engine.order_seed = loader.order_seed(self._base_seed)
+        self._engine.begin_at(loader.epoch, loader.order_seed(self._base_seed))
         if last is not None:
             self._take_order(loader)
         if state is not None:
@@ -100,11 +98,12 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 next(self._batches)
 
     def _make_engine(self, loader: Any) -> Engine:
+        maker: EngineMaker = loader._engine_maker
         seed = self._base_seed if loader.seeds_batches else None
         if not loader.num_workers:
             if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
                 apply_sharding(self._dataset, self._world_size, self._rank)
-            return make_engine(loader, self._dataset, seed=seed)
+            return maker.make(loader, self._dataset, seed=seed)
         worker_init_fn = loader.worker_init_fn
         is_here = loader.backend is None  # else the first step raises what one raised
         if worker_init_fn is not None and loader.awaits_start and is_here:
@@ -116,7 +115,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 shard_pipes, worker_init_fn, self._world_size, self._rank
             )
         worker = TorchWorker(self._base_seed, self._shared_seed)
-        return make_engine(loader, self._dataset, worker_init_fn, worker, seed)
+        return maker.make(loader, self._dataset, worker_init_fn, worker, seed)
 
     def _take_order(self, loader: Any) -> None:
         """Take the next epoch's order from the samplers that the loader has now."""
@@ -124,9 +123,9 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         if engine.config.is_iterable:
             return
         if engine.config.batch_size is None:
-            engine.sampler = loader.order
+            engine.use(sampler=loader.order)
         else:
-            engine.batch_sampler = loader.order
+            engine.use(batch_sampler=loader.order)
 
     @property
     def engine(self) -> Engine:

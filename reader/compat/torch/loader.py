@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
@@ -19,17 +19,17 @@ from torch.utils.data import Dataset, Sampler
 from reader._core.wire.times_log import TimesLog
 from reader.checks import MIX_HINT, as_int, names_arguments
 from reader.cluster.ray_backend import Ray
-from reader.compat.torch.engine import as_count, start_of
+from reader.compat.torch.engine import EngineMaker
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inner import CollateFn, PeerIterator, takes_in_order
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
-from reader.config import AutoCount, LoaderConfig, as_auto, check_auto, of_backend, of_pool
+from reader.config import AutoCount, as_auto, check_auto, elsewhere_of, of_backend, of_pool
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
-from reader.engine.auto import AutoWorkers, first_choice
+from reader.engine.auto import first_choice
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
@@ -55,6 +55,7 @@ _CONTEXT_REMEDY = 'pass multiprocessing_context="fork", "forkserver" or "spawn"'
 _WORKERS_REMEDY = "pass num_workers="
 # arguments of other loaders, and what to do here
 ELSEWHERE = {
+    **elsewhere_of("torch", _OWN),
     "start_method": _CONTEXT_REMEDY,
     "mp_context": _CONTEXT_REMEDY,
     **dict.fromkeys(("workers", "worker_count", "worker_num", "n_jobs"), _WORKERS_REMEDY),
@@ -62,7 +63,6 @@ ELSEWHERE = {
     "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
     "drop_remainder": "pass drop_last=True",
     "snapshot_every_n_steps": "it is an argument of StatefulDataLoader",
-    **dict.fromkeys(("framework", "places", "seed_globals", "drop_last_group"), _OWN),
     **dict.fromkeys(("feed_list", "return_list"), "it is for static programs of Paddle"),
     **dict.fromkeys(
         ("use_shared_memory", "use_buffer_reader", "reader_buffer_size"),
@@ -84,6 +84,26 @@ torch.utils.data.IterableDataset.register(IterableDataset)  # type: ignore[type-
 
 
 _REMEDY = "pass a device that there is, or None and move the batches in the training step"
+
+
+class OwnOptions(TypedDict, total=False):
+    """The arguments that PyTorch's class does not have; see DataLoader."""
+
+    seed: int | None
+    reseed: Callable[[Any, int], Any] | None
+    worker_type: Literal["process", "thread"]
+    worker_retries: int
+    prefetch_next_epoch: bool
+    max_bytes: int | None
+    device: Any
+    pin_limit: int | None
+    on_error: Literal["raise", "skip", "replace"]
+    error_budget: float | None
+    quarantine: str | os.PathLike[str] | None
+    warn_after: float | None
+    hang_after: float | None
+    pool: WorkerPool | None
+    backend: Ray | None
 
 
 class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
@@ -131,17 +151,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    # StatefulDataLoader overrides these, but not `_made_of`
+    # StatefulDataLoader overrides these
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
-    _made_of: Any = None  # what the last engine was made of; None: options are checked anew
+    _own_draws: Any = None  # what draws the seeds of epochs, in place of PyTorch's generator
     snapshot_every_n_steps: int | None = 0
     # with persistent workers: the newest iterator while it lives, else one without batches
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
     _times: TimesLog | None = None  # of all iterators
-    _auto: AutoWorkers | None = None  # of the newest engine
 
     @names_arguments(ELSEWHERE)
     def __init__(
@@ -234,26 +253,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.hang_after = hang_after
         self.pool = pool
         self.backend = backend
-        config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
-            (),
-            num_workers=as_count(workers),
-            persistent_workers=bool(persistent_workers),
-            seed=0 if self.seeds_batches else seed,
-            reseed=reseed,
-            **start_of(self),
-            worker_retries=worker_retries,
-            prefetch_next_epoch=prefetch_next_epoch,
-            max_bytes=max_bytes,
-            pin_limit=pin_limit,
-            places=device,
-            on_error=on_error,
-            error_budget=error_budget,
-            quarantine=quarantine,
-            warn_after=warn_after,
-            hang_after=hang_after,
-            pool=pool,
-            backend=backend,
-        )
+        self._engine_maker = EngineMaker()
+        config = self._engine_maker.options(self)  # checks the arguments that PyTorch does not have
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device), f"device={device!r} was given: {_REMEDY}")
 
@@ -330,8 +331,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy of the loader gets: neither workers nor batches."""
-        none = dict.fromkeys(("_newest", "_husk", "_engine", "_made_of", "_times", "_auto"))
-        return {**self.__dict__, **none, "devices": {}}
+        none = dict.fromkeys(("_newest", "_husk", "_engine", "_times"))
+        return {**self.__dict__, **none, "_engine_maker": EngineMaker(), "devices": {}}
 
     @property
     def epoch(self) -> int:
@@ -402,7 +403,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         if any(is_free):
             most = Choice(self.num_workers, self.prefetch_factor or 2)
             first = first_choice(most, (is_free[0], is_free[1]))
-            choice = first if self._auto is None else self._auto.choice
+            auto = self._engine_maker.auto
+            choice = first if auto is None else auto.choice
             found.update((n, now) for n, now, free in zip(found, choice, is_free) if free)
         return found
 

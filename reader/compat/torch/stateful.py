@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch.utils.data import Dataset, IterDataPipe, Sampler
 
 from reader.checks import as_int, names_arguments
-from reader.cluster.ray_backend import Ray
 from reader.compat.torch import draws
 from reader.compat.torch.begun_ahead import BegunAhead, with_workers
 from reader.compat.torch.draws import OwnDraws
-from reader.compat.torch.engine import make_engine
+from reader.compat.torch.engine import EngineMaker
 from reader.compat.torch.errors import OtherWorkers
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
@@ -30,13 +28,17 @@ from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.engine.engine import Engine
 from reader.engine.face import as_grace
-from reader.engine.worker_pool import WorkerPool
 from reader.errors import StateError
 from reader.orders.order_source import generator_states, has_state
 from reader.random.random_state import generator_state, to_json
 from reader.random.seeds import batch_seed
 
 __all__ = ["StatefulDataLoader"]
+
+if TYPE_CHECKING:
+    import typing_extensions
+
+    from reader.compat.torch.loader import OwnOptions
 
 T_co = TypeVar("T_co", covariant=True)
 _NO_BATCH = 1 << 48  # a number that no batch has: keys the order
@@ -57,15 +59,14 @@ class StatefulDataLoader(DataLoader[T_co]):
             after the last state. A map-style dataset with a state is read with each batch, always.
             0 or None: never; a resume then draws samplers and streams from their beginning.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
-        seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit,
-        on_error, error_budget, quarantine, warn_after, hang_after, pool, backend: as of
-        DataLoader.
+        own: the other arguments that PyTorch does not have, such as `seed` and `on_error`: as of
+            DataLoader.
     """
 
     keeps_rng = True
     awaits_start = True
 
-    @names_arguments(ELSEWHERE)
+    @names_arguments(ELSEWHERE, DataLoader.__init__)
     def __init__(
         self,
         dataset: Dataset[T_co],
@@ -87,21 +88,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
-        seed: int | None = None,
-        reseed: Callable[[Any, int], Any] | None = None,
-        worker_type: Literal["process", "thread"] = "process",
-        worker_retries: int = 0,
-        prefetch_next_epoch: bool = False,
-        max_bytes: int | None = None,
-        device: Any = None,
-        pin_limit: int | None = None,
-        on_error: Literal["raise", "skip", "replace"] = "raise",
-        error_budget: float | None = None,
-        quarantine: str | os.PathLike[str] | None = None,
-        warn_after: float | None = 30.0,
-        hang_after: float | None = None,
-        pool: WorkerPool | None = None,
-        backend: Ray | None = None,
+        **own: typing_extensions.Unpack[OwnOptions],
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -124,21 +111,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
             in_order=in_order,
-            seed=seed,
-            reseed=reseed,
-            worker_type=worker_type,
-            worker_retries=worker_retries,
-            prefetch_next_epoch=prefetch_next_epoch,
-            max_bytes=max_bytes,
-            device=device,
-            pin_limit=pin_limit,
-            on_error=on_error,
-            error_budget=error_budget,
-            quarantine=quarantine,
-            warn_after=warn_after,
-            hang_after=hang_after,
-            pool=pool,
-            backend=backend,
+            **own,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
@@ -235,7 +208,6 @@ class StatefulDataLoader(DataLoader[T_co]):
         is_new = saved is not None and saved.base_seed is None
         if is_new and self._draws_own and self._draws_in_trainer:
             draws.pass_global()  # not before: the dataset's state may set it
-        made.engine.draws = self._own_draws
         self._current = (made.engine, made.base_seed, weakref.ref(made))
         return made
 
@@ -294,9 +266,8 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     def _state_now(self) -> dict[str, Any]:
         if self._current is None:
-            engine, base_seed = make_engine(self, self.dataset), None
-            engine.epoch = self._epoch
-            engine.draws = self._own_draws
+            engine, base_seed = self._engine_maker.make(self, self.dataset), None
+            engine.begin_at(self._epoch)
             finished = False
         else:
             engine, base_seed, newest = self._current
@@ -338,7 +309,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         if saved.has_generator:
             draws.check(saved.generator, self.generator)
         seed = saved.base_seed if self.seeds_batches else None
-        engine = make_engine(self, self.dataset, seed=seed)
+        engine = self._engine_maker.make(self, self.dataset, seed=seed)
         saved.fit_to(engine)
         try:
             saved.check(engine)
@@ -346,7 +317,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             if saved.num_workers == self.num_workers:
                 raise
             # if as many workers as it was saved with could resume it, `iter` refuses it
-            saved.check(make_engine(saved.with_its_workers(self), self.dataset, seed=seed))
+            other = saved.with_its_workers(self)
+            saved.check(EngineMaker().make(other, self.dataset, seed=seed))
             saved.refusal = str(error)
         self._saved = saved
         self._current = self._ahead = self._begun = None

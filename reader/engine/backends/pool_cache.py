@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from reader._core.memory.copying import copy_way
 from reader._core.wire.local_channel import LocalMemory
 from reader.cluster.pace import MOST_FACTOR
 from reader.collate import in_place
-from reader.config import LoaderConfig
+from reader.config import WORKER_KINDS, LoaderConfig
 from reader.data.distributed_env import ranks_for_workers
 from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
@@ -37,7 +38,7 @@ from reader.worker.bad_sample import Tolerance
 from reader.worker.loop import WorkerConfig
 from reader.worker.stream import Stream
 
-__all__ = ["BACKENDS", "Loan", "PoolCache"]
+__all__ = ["Loan", "PoolCache", "backend_of"]
 
 _MOST_PACED = 4096  # batches in flight of all remote workers, unless more are asked for
 
@@ -66,15 +67,18 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
 
 def _tolerance(config: LoaderConfig) -> Tolerance | None:
     """Return what becomes of samples that fail; None: their exceptions are raised."""
-    if config.on_error == "raise":
+    if not config.tolerates_failures:
         return None
     has_own = config.sampler is not None or config.batch_sampler is not None
     count = 0 if has_own or config.is_iterable else len(config.dataset)
     return Tolerance(config.on_error == "replace", count)
 
 
-# By the argument `worker_type`; WORKER_KINDS in `reader.option_checks` has what else it means.
-BACKENDS: dict[str, type[Backend]] = {"process": ProcessPool, "thread": ThreadPool}
+def backend_of(worker_type: str) -> type[Backend]:
+    """Return the class of the backends of a kind of worker."""
+    module, _, name = WORKER_KINDS[worker_type].backend.partition(":")
+    found: type[Backend] = getattr(importlib.import_module(module), name)
+    return found
 
 
 class PoolCache:
@@ -83,23 +87,29 @@ class PoolCache:
     Attributes:
         kind: the class of the backends.
         shelf: the backends, but for inline ones.
-        active: says how many workers of a new one are started; None: all.
         workers: what each worker is given.
 
     Args:
         config: the loader's options.
         policy: the face's promises.
         base_seed: what keys `sample_rng`.
+        active: says how many workers of a new backend are started; None: all.
     """
 
-    def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
+    def __init__(
+        self,
+        config: LoaderConfig,
+        policy: Policy,
+        base_seed: int,
+        active: Callable[[], int] | None = None,
+    ) -> None:
         self._config = config
         self._make_prepare = policy.worker.make_prepare if config.num_workers else None
-        self.kind: type[Backend] = BACKENDS[config.worker_type]
+        self.kind: type[Backend] = backend_of(config.worker_type)
         if config.num_workers == 0:
             self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
         self._policy = policy
-        self.active: Callable[[], int] | None = None
+        self._active = active
         self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
         # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
         self._inline: list[weakref.ref[InlineBackend]] = []
@@ -203,7 +213,7 @@ class PoolCache:
 
     def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
-        active = None if self.active is None else self.active()
+        active = None if self._active is None else self._active()
         if self._shared is not None:
             max_bytes = config.max_bytes or self._shared.max_bytes
             part = SharedProcesses(self._shared, self._key)

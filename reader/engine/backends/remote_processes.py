@@ -211,8 +211,7 @@ class RemoteProcesses(WorkerProcesses):
             elif isinstance(told, InFlight):
                 self._wanted = told.tasks
             else:
-                handle = self._remote[told.worker]
-                handle.host, handle.pid = told.host, told.pid
+                self._remote[told.worker].note_start(told.host, told.pid)
 
     def end(self) -> None:
         """Have the lander end, and its actors with it."""

@@ -84,11 +84,11 @@ cdef class BatchWriter:
         """Set the rules of a face, or None; see `reader.policy.CollateRules`."""
         self.rules = rules
         self.plan = None
-        self.is_strict = getattr(rules, "is_strict", False)
-        self.pack = getattr(rules, "pack", None)
-        self.keeps_aliases = getattr(rules, "keeps_aliases", True)
-        self.has_origins = self.pack is not None or getattr(rules, "has_origins", False)
-        self.revive = getattr(rules, "revive", None)
+        self.is_strict = rules is not None and rules.is_strict
+        self.pack = None if rules is None else rules.pack
+        self.keeps_aliases = rules is None or rules.keeps_aliases
+        self.has_origins = rules is not None and (self.pack is not None or rules.has_origins)
+        self.revive = None if rules is None else rules.revive
 
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL:
         """Take a slot for count samples, make its field table and set the leaves' rows."""
@@ -131,8 +131,8 @@ cdef class BatchWriter:
         self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
-    cdef int stack(self, object source, list keys, list names, rd_record* record,
-                   object fill=None) except -1:
+    cdef int stack(self, object source, list keys, list names,  # word-ok: one loop for each sample
+                   rd_record* record, object fill=None) except -1:
         """Fetch a sample for each key and stack them in place.
 
         ``fill(key, out)`` fetches one too, and may write it to its row: see LentRow. Or None.

@@ -72,4 +72,4 @@ class ShardedDataLoader(DataLoader):
 
     @batch_sampler.setter
     def batch_sampler(self, batch_sampler: Any) -> None:
-        self._engine.batch_sampler = shards_of(batch_sampler)
+        self._engine.use(batch_sampler=shards_of(batch_sampler))

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reader.data.arrow_column import ArrowColumn
-from reader.data.arrow_source import ArrowSource, FileSource
-from reader.data.table_file import Field, Form, write_at
 from reader.errors import ConfigError
+from reader.formats.arrow_column import ArrowColumn
+from reader.formats.arrow_source import ArrowSource, FileSource
+from reader.formats.table_file import Field, Form, write_at
 
 __all__ = ["RowLayout"]
 

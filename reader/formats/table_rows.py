@@ -16,12 +16,12 @@ import numpy as np
 
 from reader.available_memory import available_bytes
 from reader.checks import as_byte_count, as_folder, described
-from reader.data.arrow_source import FileSource, arrow_source, pyarrow
 from reader.data.dataset import Dataset
-from reader.data.row_layout import RowLayout
-from reader.data.table_file import Form, TableFile, memory_file
-from reader.data.table_folder import TableFolder
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got, refusal
+from reader.formats.arrow_source import FileSource, arrow_source, pyarrow
+from reader.formats.row_layout import RowLayout
+from reader.formats.table_file import Form, TableFile, memory_file
+from reader.formats.table_folder import TableFolder
 from reader.sharing.memory_file import seal
 
 __all__ = ["TableRows"]

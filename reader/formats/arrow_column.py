@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.data.arrow_source import ArrowSource, pyarrow
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.formats.arrow_source import ArrowSource, pyarrow
 
 __all__ = ["ArrowColumn"]
 
@@ -125,19 +125,7 @@ class ArrowColumn:
 
     def _look(self, makes_codes: bool, wanted: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the type that values are read as; sets kind, shape and categories."""
-        types, type_ = self._pa.types, self._type
-        tensor: tuple[int, ...] = ()
-        while (is_list := types.is_fixed_size_list(type_)) or hasattr(type_, "storage_type"):
-            if is_list:
-                self.shape += (type_.list_size,)
-                type_ = type_.value_type
-            else:
-                axes = getattr(type_, "permutation", None) or []
-                if axes != sorted(axes):  # a tensor that does not lie in C order
-                    raise self._refused()
-                tensor = tuple(getattr(type_, "shape", ()))  # whose storage is one long list
-                type_ = type_.storage_type
-        self.shape = tensor or self.shape
+        types, type_ = self._pa.types, self._stored()
         is_text = _is_text(types, type_)
         if types.is_dictionary(type_) or (is_text and makes_codes):
             value = type_.value_type if types.is_dictionary(type_) else type_
@@ -174,6 +162,24 @@ class ArrowColumn:
         if found is None:
             raise self._refused()
         return found
+
+    def _stored(self) -> Any:
+        """Return the type within lists of one length and extensions; sets shape."""
+        type_, tensor = self._type, ()
+        while (is_list := self._pa.types.is_fixed_size_list(type_)) or hasattr(
+            type_, "storage_type"
+        ):
+            if is_list:
+                self.shape += (type_.list_size,)
+                type_ = type_.value_type
+            else:
+                axes = getattr(type_, "permutation", None) or []
+                if axes != sorted(axes):  # a tensor that does not lie in C order
+                    raise self._refused()
+                tensor = tuple(getattr(type_, "shape", ()))  # whose storage is one long list
+                type_ = type_.storage_type
+        self.shape = tensor or self.shape
+        return type_
 
     def _as_dtype(self, as_dtype: Any) -> np.dtype[Any]:
         try:

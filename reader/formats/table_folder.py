@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from reader._core.shared.entry_table import checksum
-from reader.data.table_file import Field, Form, write_at
 from reader.errors import ConfigError
 from reader.files import PrivateFolder
+from reader.formats.table_file import Field, Form, write_at
 
 __all__ = ["TableFolder"]
 

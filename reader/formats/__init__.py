@@ -1,0 +1,1 @@
+"""Datasets that read files of known formats: tables, flat files of tokens, files of records."""
