@@ -149,6 +149,10 @@ class Epoch:
         except EpochEnded:
             return None
 
+    def leave_with_program(self) -> None:
+        """Leave quietly if the loader was closed because the program is ending: it is no error."""
+        leave_with_program()
+
     def tell_slow(self) -> None:
         """Tell of a batch that this thread made in more than `warn_after` seconds."""
         self._supervisor.tell_slow()
@@ -176,7 +180,7 @@ class Epoch:
                 if made is not None:
                     return made
         except ReaderError:
-            leave_with_program()  # the program is ending, and that closed it: no error to report
+            self.leave_with_program()
             raise
 
     def _take_next(self, landed: list[Task]) -> Made | None:

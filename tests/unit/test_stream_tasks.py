@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from reader._core.wire.channel import TaskKind
 from reader.engine.cursor import StreamCursor, WorkerCursors
 from reader.engine.stream_tasks import StreamTasks
+
+from reader._core.wire.channel import TaskKind
 from tests.streams import in_turn
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
-from reader._core.collate.indices import IndexBatches, Indices
 from reader._core.steps.handover import Task
 from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
+
+from reader._core.collate.indices import IndexBatches, Indices
 
 
 class Feeder:

@@ -14,7 +14,6 @@ from reader._core.wire.local_channel cimport LocalFeeder, UserBatch
 
 from reader._core.interpreter.signals import is_interrupt
 from reader.errors import ReaderError
-from reader.processes.pool_registry import leave_with_program
 
 
 @cython.final
@@ -67,6 +66,11 @@ cdef class EpochIterator(Handover):
         self.made = None
         self.epoch.close()
 
+    def prepare(self):
+        """Make what is handed over next, unless it is made."""
+        if self.made is None:
+            self.make()
+
     def give_way(self):
         """Let a consumer that waits for the GIL have it first; for methods that other threads call often."""
         if self.rings is not None:
@@ -93,7 +97,7 @@ cdef class EpochIterator(Handover):
                 return self.take_step()
             return self.local is not None and self.make_step()
         except ReaderError:
-            leave_with_program()  # the program is ending, and that closed it: no error to report
+            self.epoch.leave_with_program()
             raise
 
     cdef bint take_step(self) except -1:
