@@ -322,7 +322,6 @@ class Epoch:
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
-        self._table.drop()
         self._table.forget_error()
         self.count()
         self._let_go()
@@ -353,6 +352,7 @@ class Epoch:
             self._pass_landed()
             self.count()
             stage.warn_of_short_group(len(landed), progress.batches)
+        table.drop()
         stage.sweep()
         progress.is_finished |= self._is_complete
         if progress.failures is not None and self._is_complete:

@@ -229,7 +229,7 @@ class Supervisor:
     def _note_failed(self, failed: Failure) -> None:
         """A worker failed to start, and is not replaced: raise that at its first batch, or now."""
         table = self._table
-        lost = [table[number] for number in self._feeder.detach(failed.worker).seqs]
+        lost = [table[each] for each in self._feeder.detach(failed.worker).seqs if each in table]
         tasks = sorted([*lost, *table.held_by(failed.worker)], key=lambda task: int(task.number))
         if not tasks:
             self.raise_failed(failed)

@@ -65,6 +65,12 @@ cdef class EpochIterator(Handover):
         """End the epoch here, so that its workers can serve another one. Idempotent."""
         self.made = None
         self.epoch.close()
+        if self.lock.acquire(blocking=False):  # else a thread takes a step, which ends soon
+            try:
+                if self.steps == 0:
+                    self.table.drop()
+            finally:
+                self.lock.release()
 
     def prepare(self):
         """Make what is handed over next, unless it is made."""

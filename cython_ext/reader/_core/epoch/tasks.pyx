@@ -14,7 +14,7 @@ from collections import Counter
 
 from reader._core.interpreter.signals import draw_into
 from reader._core.wire.channel import TaskKind, decode_task
-from reader.errors import InternalError
+from reader.errors import InternalError, ReaderError
 
 cdef enum:
     MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
@@ -218,7 +218,9 @@ cdef class TaskTable:
 
     cpdef Task arrive(self, int64_t number):
         """The answer to a task is here, and stays with the feeder until it is accepted."""
-        cdef Task task = self.tasks[number]
+        cdef Task task = self.tasks.get(number)
+        if task is None:
+            raise ReaderError("the iterator was closed by another thread while it was waited on")
         if task.state != ARRIVED:
             self.move(task, ARRIVED)
         return task
