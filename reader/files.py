@@ -326,10 +326,10 @@ class PrivateFolder:
             os.unlink(name, dir_fd=self.fd)
 
     @contextlib.contextmanager
-    def turn(
+    def exclusive(
         self, name: str, patience_s: float, progress: Callable[[], Any] = lambda: None
     ) -> Iterator[bool]:
-        """Have one process at a time in the block, by the lock of a file of the folder.
+        """Admit one process at a time to the block, by the lock of a file of the folder.
 
         Args: see `locked`.
 

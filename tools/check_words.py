@@ -28,6 +28,23 @@ RULES: list[tuple[set[str], re.Pattern[str], str]] = [
     (TEXT, re.compile(r"(?<![\w.$}/])/(?:hom[e]|roo[t]|User[s]|wor[k])/\w"), "names one machine"),
     (TEXT, re.compile(r"\t| +$"), "has a tab or blanks at its end"),
     (
+        CODE,
+        re.compile(
+            r"\b(?:rd_arena_let_g[o]|rd_turne[d]|forget_claim[s]|forget_object[s]|objects_roo[m]"
+            r"|free_spar[e]|end_gran[t]|drop_hol[d]|at_inde[x]|leave_share[s]"
+            r"|forget_proces[s]|leave_proces[s]|leave_stoppe[d]|await_roo[m]|HasRoo[m]|way_o[f])\b"
+        ),
+        "uses a retired word: docs/glossary.md has the one for it",
+    ),
+    (
+        TEXT,
+        re.compile(
+            r"(?i:pass that wit[h] a|is refused with a reaso[n]|nobody has t[o]\b"
+            r"|as is bes[t] where|whether anothe[r] .* tells of)"
+        ),
+        "is a riddle: say who does what",
+    ),
+    (
         {".pyx", ".pxd", ".pxi", ".h", ".hpp"},
         re.compile(r"\b(?:nanoslee[p]|uslee[p]|slee[p]|sched_yiel[d])\s*\("),
         "polls: every wait has a waker",

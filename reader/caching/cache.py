@@ -37,52 +37,51 @@ def cache(
 ) -> Any:
     """Return a dataset whose samples are made once, and kept in memory, on disk, or in both.
 
-    Put it around the part that is always the same, and do what is random after it::
+    Put it around the part that is always the same, and do random changes after it::
 
         dataset = reader.cache(Decoded(paths), memory="8GB").map(augment)
 
     Memory is shared by workers of any start method, threads, all loaders of the dataset, and the
     ranks that one launcher has started on this host; with a `version`, by all runs of the program
-    with the same arguments. It ends with the last of them. A folder on disk serves later runs, too,
-    and whatever is killed: an entry that was not written to its end is made again, and so is one
-    whose checksum does not fit.
+    with the same arguments. It ends with the last of them. A folder on disk serves later runs too,
+    even after a kill: an entry that is incomplete or whose checksum is wrong is made again.
 
-    What was kept first stays. Where a limit is reached, or memory or the disk run short, samples
-    that come later are made each time, as without a cache. So an epoch in random order finds as
-    much as there is room for. Room of what was dropped, since its file changed, is used again. With
-    both, samples lie in memory while there is room, and all of them on disk.
+    The first samples stay. When a limit is reached, or memory or the disk run short, later samples
+    are made each time, as without a cache. So an epoch in random order finds as many samples as
+    fit. Space of samples that were dropped because their file changed is used again. With both,
+    samples lie in memory while there is space, and all of them on disk.
 
-    A sample is what the dataset made: arrays, numbers, strings, bytes and None, tensors of PyTorch
-    and Paddle, pixels of images of Pillow, and tuples, lists and dicts of those. No pickles are
-    kept. What is found is the caller's own, and may be changed.
+    A sample may be of arrays, numbers, strings, bytes and None, tensors of PyTorch and Paddle,
+    pixels of images of Pillow, and tuples, lists and dicts of those. No pickles are kept. A sample
+    from the cache is the caller's own and may be changed.
 
     Args:
         dataset: map-style, with samples that are always the same; `reader.sample_rng` raises an
-            error meanwhile. Of a `reader.images.ImageFolder` pictures are kept as they are before
-            its transforms, which may be random; of a subclass with another `__getitem__`, that
-            does not call ImageFolder's, its samples.
+            error in it. For a `reader.images.ImageFolder` the cache keeps pictures before the
+            transforms, which may be random. For a subclass whose own `__getitem__` does not call
+            ImageFolder's, it keeps the samples.
         memory: how many bytes it may take, such as "8GB" or a number; None: no memory.
         disk: a folder for this dataset alone; None: no disk.
         disk_limit: how many bytes it may take there.
-        what: is kept: "samples", and of an ImageFolder "pixels" (the default) or "files", their
+        what: to keep: "samples"; for an ImageFolder "pixels" (the default) or "files", their
             content.
-        version: says what samples depend on, such as "ImageNet 2012, 256 pixels". Another one than
-            before begins a cache on disk anew, and so does a dataset with other attributes, or
-            whose class has others, or other code. The files that it reads, and the functions that
-            it calls, are not looked at: pass another version when those change.
-        check: the share of samples found that are made again and compared, such as 0.01.
+        version: names what samples depend on, such as "ImageNet 2012, 256 pixels". A new version
+            starts a cache on disk again, and so do other attributes of the dataset or its class, or
+            other code of the class. Changes of files that it reads and of functions that it calls
+            are not noticed: pass another version then.
+        check: the share of cached samples to make again and compare, such as 0.01.
 
     Returns:
         A `reader.Dataset` with the samples of `dataset`. In a loader, `stats()["cache"]` counts
-        what was found.
+        samples that were found.
 
     Raises:
-        ConfigError, ConfigTypeError: neither memory nor disk is given, an argument cannot be, the
+        ConfigError, ConfigTypeError: neither memory nor disk is given, an argument is invalid, the
             dataset is cached already, the folder cannot be written, or it holds a cache of another
             dataset or another format.
 
-    While samples are fetched DatasetError is raised for one that cannot be kept, and for one that
-    `check` finds changed.
+    A fetch raises DatasetError for a sample that cannot be kept, and for one that `check` finds
+    changed.
 
     >>> class Squares:
     ...     def __len__(self):
@@ -127,16 +126,16 @@ def cache(
     return CachedDataset(dataset, kept, check)
 
 
-_cached: dict[str, list[weakref.ref[Any]]] = {}  # by key: the datasets that were cached
+_cached: dict[str, list[weakref.ref[Any]]] = {}  # by key: the cached datasets
 
 
 def _group_of(dataset: Any, identity: Identity) -> str:
-    """Return what processes that use the same memory have in common.
+    """Return the group of processes that share one memory.
 
-    A digest does not see all that samples depend on, such as modules and the environment. So memory
-    is shared by the ranks of one launch alone, which run the same program and cache the same
-    datasets in the same order; two datasets of one process share none. Where the user says by
-    `version=` what samples depend on, all runs of the program share it.
+    A digest misses some things that samples depend on, such as modules and the environment. So only
+    the ranks of one launch share memory: they run the same program and cache the same datasets in
+    the same order. Two datasets of one process share none. With `version=` all runs of the program
+    share it.
     """
     key = f"{identity.key}-{program_digest()}"
     if identity.version:

@@ -1,4 +1,4 @@
-"""A map-style dataset whose samples are made once, and found in a cache after that.
+"""A map-style dataset that makes each sample once, and finds it in a cache later.
 
 Imports the cache and the dataset's base class. Workers share the cache, not this object.
 """
@@ -33,7 +33,7 @@ class CachedDataset(Dataset[Any]):
     Args:
         dataset: a map-style dataset, whose samples are always the same.
         cache: of as many samples as it has.
-        check: what share of the samples that were found is made again, and compared.
+        check: the share of cached samples to make again and compare.
     """
 
     __repr__ = described
@@ -47,7 +47,8 @@ class CachedDataset(Dataset[Any]):
         """Return the sample at `index`: as the dataset made it, and the caller's own.
 
         Args:
-            index: of the sample. What is no index from 0 on goes to the dataset, and is not kept.
+            index: of the sample. A key that is no index from 0 on goes to the dataset, and its
+                sample is not kept.
             out: None, or the containers of a sample with arrays to write to, as a loader passes.
         """
         number = self._number(index)
@@ -89,7 +90,7 @@ class CachedDataset(Dataset[Any]):
 
     @property
     def has_pure_samples(self) -> bool:
-        """Whether the dataset's samples are pure: what is kept of it is, too."""
+        """Whether the dataset's samples are pure: cached ones are too, then."""
         return has_pure_samples(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
@@ -125,12 +126,12 @@ _RANDOM = (
 
 
 def cache_stats(dataset: Any) -> dict[str, int] | None:
-    """Return the sums of the caches in a dataset, and in those that it wraps; None: it has none."""
+    """Return the counts of a dataset's caches, and of those in wrapped ones; None: it has none."""
     return sum_of(caches_of(dataset))
 
 
 def sum_of(caches: list[SampleCache]) -> dict[str, int] | None:
-    """Return the sums of what caches count; None: there is none."""
+    """Return the summed counts of caches; None: there are none."""
     if not caches:
         return None
     sums: dict[str, int] = {}
@@ -141,7 +142,7 @@ def sum_of(caches: list[SampleCache]) -> dict[str, int] | None:
 
 
 def caches_of(dataset: Any) -> list[SampleCache]:
-    """Return the caches in a dataset, and in those that it wraps."""
+    """Return the caches in a dataset and in those that it wraps."""
     found: dict[int, SampleCache] = {}
     inner, deeper = [dataset], 0
     while inner and deeper < _DEEPEST:

@@ -1,6 +1,6 @@
-"""A digest of a dataset: of what it holds, and of its classes' attributes and code.
+"""A digest of a dataset: of its content, and of its classes' attributes and code.
 
-Imports NumPy and the standard library; tensors are known where their library is imported. The same
+Imports NumPy and the standard library; tensors are handled if their library is imported. The same
 program on the same data gives the same digest in every process.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["digest_of", "program_digest"]
 _PROTOCOL = 5
 _PLAIN = (str, bytes, int, float, bool, complex, tuple, frozenset, type(None), list, dict, set)
 _KNOWN = (*_PLAIN, np.ndarray, np.generic, np.dtype, PurePath, functools.partial)
-# what a class has of the interpreter: it says nothing that methods and attributes do not
+# attributes that the interpreter gives to a class: they add nothing to methods and attributes
 _MACHINERY = (
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.BuiltinFunctionType),
     *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
@@ -38,20 +38,21 @@ _METHODS = (
 )
 _INSTALLED = ("site-packages", "dist-packages")
 
-# by id: functions and classes that were digested already, which may hold themselves, and as which
+# by id: functions and classes that are digested already, with their numbers: they may refer to
+# themselves
 Seen = dict[int, tuple[int, Any]]
 
 
 def digest_of(value: Any) -> str | None:
-    """Return a digest of what an object holds and of its classes; None: it has none.
+    """Return a digest of an object's content and of its classes; None: it has none.
 
-    Of a class of the user's all attributes count, and of one of an installed package its methods
-    and plain attributes. Of a file that is mapped the path, size and time count. Functions that the
-    code calls, and modules that it uses, have no part in it.
+    All attributes of the user's classes count; of classes of installed packages, methods and plain
+    attributes. For a mapped file its path, size and time count. Functions that the code calls and
+    modules that it uses do not count.
     """
     try:
         return _digest(value, {})
-    except Exception:  # many types: it cannot be pickled, or is too deep
+    except Exception:  # of many types: it cannot be pickled, or is too deep
         return None
 
 
@@ -62,12 +63,12 @@ def program_digest() -> str:
         text = Path(path).read_bytes() if path else repr(sys.orig_argv).encode()
     except OSError:  # such as a notebook's cell
         text = b""
-    told = (Path.cwd(), sys.argv, path, hashlib.blake2b(text, digest_size=8).digest())
-    return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
+    facts = (Path.cwd(), sys.argv, path, hashlib.blake2b(text, digest_size=8).digest())
+    return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
 
 
 def _digest(value: Any, seen: Seen) -> str:
-    """Return a digest, or raise what says why there is none."""
+    """Return a digest, or raise the exception that prevents it."""
     hashed = hashlib.blake2b(digest_size=16)
     pickler = _Pickler(_Hashed(hashed), hashed, seen)
     pickler.dump(_held_by(value))
@@ -80,7 +81,7 @@ def _digest(value: Any, seen: Seen) -> str:
 
 
 class _Hashed:
-    """A file that keeps nothing of what is written to it but its hash."""
+    """A file that keeps only the hash of the written bytes."""
 
     def __init__(self, hashed: Any) -> None:
         self._hashed = hashed
@@ -91,7 +92,7 @@ class _Hashed:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles in the same way in every process; `classes` are those of the objects within."""
+    """Pickles the same way in every process; `classes` are those of the pickled objects."""
 
     def __init__(self, file: Any, hashed: Any, seen: Seen) -> None:
         super().__init__(
@@ -102,11 +103,11 @@ class _Pickler(pickle.Pickler):
         self.classes: dict[type, None] = {}
 
     def persistent_id(self, value: Any) -> Any:
-        """Return what stands for an object whose pickle is not the same everywhere, or is large."""
+        """Return a substitute for an object whose pickle is large or differs between processes."""
         kind = type(value)
         if kind in (str, int, float, tuple, list, dict, bytes, bool, type(None)):
             return None
-        if kind in (set, frozenset):  # in an order that differs from run to run
+        if kind in (set, frozenset):  # their order differs from run to run
             return kind.__name__, sorted(_digest(item, dict(self._seen)) for item in value)
         if kind is np.memmap and value.filename is not None:
             found = Path(value.filename).stat()
@@ -133,7 +134,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _held_by(value: Any) -> Any:
-    """Return what an object holds. Its class, which perhaps cannot be imported, is left out."""
+    """Return an object's content without its class, which may not be importable."""
     if isinstance(value, (type, FunctionType)):
         return value
     reduced = value.__reduce_ex__(_PROTOCOL)
@@ -144,7 +145,7 @@ def _held_by(value: Any) -> Any:
 
 
 def _digest_class(cls: type, hashed: Any, seen: Seen) -> None:
-    """Add what a class's attributes are, and what its methods do, with defaults and closures."""
+    """Add a class's attributes, and its methods' code with defaults and closures."""
     if cls.__module__ in ("builtins", "abc", "typing"):
         return
     is_users = _is_users(cls.__module__)
@@ -154,16 +155,16 @@ def _digest_class(cls: type, hashed: Any, seen: Seen) -> None:
             continue
         is_known = isinstance(member, (*_METHODS, *_KNOWN))
         try:
-            told = _member(member, seen) if is_users or is_known else None
+            facts = _member(member, seen) if is_users or is_known else None
         except Exception:  # many types
             if is_users:
                 raise
-            told = None  # packages hold locks and the like, which samples do not depend on
-        hashed.update(repr((name, told)).encode(errors="surrogatepass"))
+            facts = None  # packages hold locks and the like; samples do not depend on them
+        hashed.update(repr((name, facts)).encode(errors="surrogatepass"))
 
 
 def _member(member: Any, seen: Seen) -> Any:  # noqa: PLR0911  one for each kind
-    """Return what tells an attribute of a class from another one."""
+    """Return what distinguishes an attribute of a class from others."""
     if isinstance(member, (staticmethod, classmethod, MethodType)):
         return _member(member.__func__, seen)
     if isinstance(member, property):
@@ -182,25 +183,25 @@ def _member(member: Any, seen: Seen) -> Any:  # noqa: PLR0911  one for each kind
         return _function(member, seen)
     if isinstance(member, ModuleType):
         return member.__name__
-    if type(member).__module__ == "typing":  # a variable of types has no pickle
+    if type(member).__module__ == "typing":  # a type variable has no pickle
         return repr(member)
     return _digest(member, seen)
 
 
 def _function(function: FunctionType, seen: Seen) -> tuple[Any, ...]:
-    """Return what a function does, with its defaults and its closure."""
+    """Return a function's code, with its defaults and closure."""
     if id(function) in seen:
         return "as before", seen[id(function)][0]
     seen[id(function)] = len(seen), function
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
-    told = []
+    facts = []
     for each in (function.__defaults__, function.__kwdefaults__, *cells):
         try:
-            told.append(_member(each, seen))
+            facts.append(_member(each, seen))
         except Exception:  # many types
             if _is_users(function.__globals__.get("__name__", "")):
                 raise
-    return function.__qualname__, _content(function.__code__), told
+    return function.__qualname__, _content(function.__code__), facts
 
 
 def _is_importable(function: FunctionType) -> bool:
@@ -212,7 +213,7 @@ def _is_importable(function: FunctionType) -> bool:
 
 @functools.cache
 def _is_users(module: str) -> bool:
-    """Whether a module is neither of Python, nor of this package, nor installed by another one."""
+    """Whether a module belongs neither to Python nor to any installed package."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "reader":
         return False
@@ -221,7 +222,7 @@ def _is_users(module: str) -> bool:
 
 
 def _name(cls: type) -> str:
-    """Return a class's name, which is the same in the trainer and in what it starts."""
+    """Return a class's name, the same in the trainer and in processes that it starts."""
     module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
     return f"{module}.{cls.__qualname__}"
 
@@ -234,7 +235,7 @@ def _is_full(cell: Any) -> bool:
 
 
 def _content(code: CodeType) -> tuple[Any, ...]:
-    """Return what code does, without where its text stands."""
+    """Return the content of code, without its place in the source text."""
     constants = [_constant(each) for each in code.co_consts]
     return code.co_code.hex(), code.co_names, code.co_varnames, constants
 

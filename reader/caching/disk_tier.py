@@ -1,8 +1,8 @@
-"""A file of entries on disk, in a folder of its own: opened, made, or begun anew.
+"""A file of entries on disk, in its own folder: opened, made, or started again.
 
 Imports the file of entries and private folders. Processes that use a folder hold a lock on its
-file; whoever opens it holds the folder's other lock meanwhile. Both end with their process. Where
-the file system has no locks, what was published first is what all use.
+file; a process that opens it also holds the folder's second lock. Both end with their process. On a
+file system without locks, all use the file that was published first.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["open_disk"]
 _FILE = "samples.cache"
 _LOCK = "lock"
 _DRAFT = "samples.", ".draft"
-_PATIENCE_S = 300.0  # with a process that makes the file and shows no progress: a disk may be slow
-_TRIES = 16  # of a file that others put in place meanwhile
+_PATIENCE_S = 300.0  # for a process that makes the file without progress: disks may be slow
+_TRIES = 16  # while others keep replacing the file
 
 
 def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
-    """Return the file of entries in a folder, which is made where there is none.
+    """Return the file of entries in a folder; make it if there is none.
 
-    A file of the same dataset in another version is begun anew, with a warning. Waits for another
-    process that opens it, 300 s at most while that one writes nothing.
+    A file of the same dataset in another version is started again, with a warning. Waits for
+    another process that opens it, at most 300 s while that writes nothing.
 
     Args:
-        folder: which holds nothing else.
-        identity: what the file is of.
+        folder: for this file alone.
+        identity: of the cache.
         limit: how many bytes entries may take.
 
     Raises:
@@ -52,7 +52,7 @@ def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
         )
     try:
         with PrivateFolder(folder, "disk") as place:
-            with place.turn(_LOCK, _PATIENCE_S, lambda: _drafts_of(place)) as is_alone:
+            with place.exclusive(_LOCK, _PATIENCE_S, lambda: _drafts_of(place)) as is_alone:
                 for left in place.names(*_DRAFT) if is_alone else ():
                     place.remove(left)  # its process died
                 fd = _opened(place, identity)
@@ -69,7 +69,7 @@ def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
 
 
 def _drafts_of(folder: PrivateFolder) -> object:
-    """Return what changes while another process makes a file."""
+    """Return a value that changes while another process makes a file."""
     found = []
     for name in folder.names(*_DRAFT):
         with contextlib.suppress(FileNotFoundError):
@@ -79,7 +79,7 @@ def _drafts_of(folder: PrivateFolder) -> object:
 
 
 def _opened(folder: PrivateFolder, identity: Identity) -> int:
-    """Return a descriptor of a file that is of what it should be, and in use from now on."""
+    """Return a descriptor of a file with the right identity, locked for use from now on."""
     for _ in range(_TRIES):
         with contextlib.suppress(FileNotFoundError):
             fd = folder.open(_FILE, os.O_RDWR)
@@ -103,7 +103,7 @@ def _opened(folder: PrivateFolder, identity: Identity) -> int:
 
 
 def _is_usable(fd: int, folder: PrivateFolder, identity: Identity) -> bool:
-    """Whether a file is of the same dataset and version; False: it is to be begun anew."""
+    """Whether a file is of the same dataset and version; False: start it again."""
     is_alone = _lock(fd, fcntl.LOCK_EX)
     path = folder.path
     found = _identity_of(fd, f"{path / _FILE}")
@@ -115,12 +115,13 @@ def _is_usable(fd: int, folder: PrivateFolder, identity: Identity) -> bool:
     if found != identity:
         if not is_alone:
             raise ConfigError(
-                f"'{path}' holds a cache of {_told(found)}, which is in use, and not of"
-                f" {_told(identity)}: pass another folder, or end what uses it: another process, or"
-                " a dataset of this one"
+                f"'{path}' holds a cache of {_described(found)}, which is in use, and not of"
+                f" {_described(identity)}: pass another folder, or end what uses it: another"
+                " process, or a dataset of this one"
             )
         warnings.warn(
-            f"the cache in '{path}' was of {_told(found)}, and is begun anew for {_told(identity)}",
+            f"the cache in '{path}' was of {_described(found)}, and is begun anew for"
+            f" {_described(identity)}",
             stacklevel=2,
         )
         return False
@@ -141,7 +142,7 @@ def _identity_of(fd: int, path: str) -> Identity:
             f"'{path}' was made by another version of lodreader, in format {its_format}, and this"
             f" one has format {our_format}: remove it, or pass another folder"
         ) from error
-    except (ValueError, RecursionError) as error:  # RecursionError: lists within lists
+    except (ValueError, RecursionError) as error:  # RecursionError: deeply nested lists
         raise ConfigError(
             f"'{path}' is no cache, or damaged ({error}): remove it, or pass another folder"
         ) from error
@@ -150,7 +151,7 @@ def _identity_of(fd: int, path: str) -> Identity:
 def _made(folder: PrivateFolder, identity: Identity) -> int | None:
     """Make a file without entries; None: another process has made one meanwhile.
 
-    It gets its name when all of it is on the disk, and only where nothing has that name.
+    It gets its name when it is complete on the disk, and only if nothing has that name.
     """
     draft = f"{_DRAFT[0]}{os.getpid()}.{secrets.token_hex(4)}{_DRAFT[1]}"
     mode = 0o660 if folder.is_shared else 0o600
@@ -158,7 +159,7 @@ def _made(folder: PrivateFolder, identity: Identity) -> int | None:
     try:
         if folder.is_shared:
             os.fchmod(fd, mode)  # whatever the umask
-        # room for the table: a write through the mapping must not find the disk full
+        # allocate the table: a write through the mapping must not find the disk full
         os.posix_fallocate(fd, 0, entries_begin(identity.samples))
         os.pwrite(fd, identity.head(), 0)
         os.fsync(fd)
@@ -191,19 +192,19 @@ def _publish(folder: PrivateFolder, draft: str) -> bool:
     return True
 
 
-# what file systems without hard links answer
+# errors of file systems without hard links
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def _lock(fd: int, kind: int) -> bool:
-    """Lock a file, if that can be at once. A file system without locks has none to wait for."""
+    """Lock a file if it is free. A file system without locks has none to wait for."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError:  # BlockingIOError where another has it
+    except OSError:  # BlockingIOError: another process has it
         return False
     return True
 
 
-def _told(identity: Identity) -> str:
+def _described(identity: Identity) -> str:
     version = f", version {identity.version!r}" if identity.version else ""
     return f"{identity.samples:,} samples{version}, {identity.digest[:8] or 'undigested'}"

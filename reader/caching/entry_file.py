@@ -2,13 +2,12 @@
 
 Imports the core's table and mapping, and the free space. An EntryFile owns its descriptor and its
 mapping; forked processes have both, others get the descriptor as multiprocessing passes it. Bytes
-of an entry that was dropped go to another one: whoever has looked at an entry in memory asks
-afterwards whether it was there all the time.
+of a dropped entry are used for another one: after reading an entry in memory, ask whether it was
+there all the time.
 
-The file is a head of JSON that says what it is, a table with a word for each entry, and the
-entries. An entry is written whole before the table says where it lies, so that a process that is
-killed leaves an entry that is not there. Each has a checksum, which says whether a disk gave back
-what it got.
+The file has a JSON header with its identity, a table with a word for each entry, and the entries.
+An entry is written completely before the table has its place, so a process that is killed leaves no
+partial entry. The checksum of an entry finds errors of the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
-from reader._core.shared.entry_table import PLACES, SUMS, TURNS, WORDS, EntryTable, checksum
+from reader._core.shared.entry_table import GENERATIONS, PLACES, SUMS, WORDS, EntryTable, checksum
 from reader._core.shared.mapping import Mapping
 from reader.caching.free_space import LINE, FreeSpace
 from reader.caching.sample_form import UnknownForm, spans
@@ -31,16 +30,16 @@ from reader.sharing.memory_file import Bytes, padded
 
 __all__ = ["HEAD", "Entry", "EntryFile", "entries_begin"]
 
-HEAD = 4096  # bytes of JSON that say what the file is
+HEAD = 4096  # bytes of the JSON header
 _PAGE = 4096
 _WORD = 8
 _MAGIC = 0x4C4F444341434845
 _ENTRY = struct.Struct("<QQQQQQ")  # magic, number, tag, bytes of the form and of the rest, checksum
 _WRITES = 512  # parts of one write: systems take 1,024
-_TURN_BITS = PLACES.bit_length()
-# the numbers of the sums in the table; free_space.py has others
-HITS, MISSES, REFUSED, EVICTED, DAMAGED, CHECKED, TURN = 1, 2, 3, 4, 5, 7, 11
-ABSENT = 0  # the numbers of EVICTED and DAMAGED say why there is no entry, too
+_GENERATION_BITS = PLACES.bit_length()
+# the numbers of the counters in the table; free_space.py has others
+HITS, MISSES, REFUSED, EVICTED, DAMAGED, CHECKED, GENERATION = 1, 2, 3, 4, 5, 7, 11
+ABSENT = 0  # EVICTED and DAMAGED are also reasons why there is no entry
 
 
 class Entry(NamedTuple):
@@ -67,10 +66,10 @@ class EntryFile(Finalized):
     """A file of entries.
 
     Args:
-        fd: of the file, which has its head and its table; this object owns it.
+        fd: of the file, with its header and table; this object owns it.
         count: how many entries there may be.
         limit: how many bytes they may take.
-        is_memory: whether the file is in memory; else it is on a disk.
+        is_memory: whether the file is in memory; otherwise it is on a disk.
 
     Raises:
         OSError: the system refuses to map it.
@@ -91,7 +90,7 @@ class EntryFile(Finalized):
         self._fd = fd
 
     def __reduce__(self) -> Any:
-        """Pass the descriptor to another process, in the way of multiprocessing."""
+        """Pass the descriptor to another process, as multiprocessing does."""
         passed = reduction.DupFd(self._fd), self.count, self.limit, self.is_memory
         return _received, passed
 
@@ -107,8 +106,8 @@ class EntryFile(Finalized):
         return self._space.used if self.is_whole else 0
 
     def recover(self) -> None:
-        """Forget what ended processes were writing. Nobody else has the file open."""
-        self.table.forget_claims()
+        """Drop entries that ended processes were writing. No other process has the file open."""
+        self.table.drop_claims()
         words = np.frombuffer(memoryview(self._table_map), np.uint64)
         begin = HEAD // _WORD + SUMS
         self._space.recover(words[begin : begin + WORDS * self.count])
@@ -117,40 +116,40 @@ class EntryFile(Finalized):
         """Return an entry; ABSENT: it is not there.
 
         Returns:
-            EVICTED, DAMAGED: it was of another tag, or the disk gave it back damaged; from now on
-            it is not there. Of several that see it, one is told.
+            EVICTED, DAMAGED: it had another tag, or the disk damaged it; it is dropped. Only one of
+            several callers gets this.
         """
         word = self.table.word(number) if self.is_whole else 0
         if not word:
             return ABSENT
         try:
             entry = self._read_at(_begin_of(word), number, tag, word)
-        except (OSError, OverflowError):  # the disk fails, or the place is none
+        except (OSError, OverflowError):  # the disk fails, or the place is invalid
             entry = DAMAGED
         if not isinstance(entry, Entry):
             return entry if self._drop(number, word) else ABSENT
-        # where the bytes are another's by now, the checksum could be, too
+        # if the bytes are another entry's by now, the checksum may be too
         return entry if self.is_memory or self.table.is_same(number, word) else ABSENT
 
     def is_same(self, number: int, word: int) -> bool:
-        """Whether an entry that was read was there all the time, until its bytes were looked at.
+        """Whether an entry was there all the time while its bytes were read.
 
-        What comes from a disk is a copy, which `read` has asked this of.
+        An entry from a disk is a copy: `read` has checked it.
         """
         return not self.is_memory or bool(self.table.is_same(number, word))
 
     def _drop(self, number: int, word: int) -> bool:
-        """Have an entry be there no longer, and its bytes be free. False: another did."""
+        """Drop an entry and release its bytes. False: another process did."""
         lines, at = self.table.lines(number), _begin_of(word)
         try:
             head = self._bytes_at(at, LINE)
         except (OSError, OverflowError):
             head = None
-        if not self.table.forget(number, word):
+        if not self.table.drop(number, word):
             return False
-        # where the two do not agree on what it took, others may have that
+        # if table and entry disagree on its length, others may have the bytes
         if head is not None and _lines_in(head, number) == lines:
-            self._space.give_back(at, lines * LINE)
+            self._space.release(at, lines * LINE)
         return True
 
     def holds(self, number: int) -> bool:
@@ -158,33 +157,33 @@ class EntryFile(Finalized):
         return self.is_whole and self.table.word(number) > 0
 
     def add(self, sum_number: int) -> int:
-        """Add one to a sum; returns what it was."""
+        """Add one to a counter; returns its value before."""
         return self.table.add(sum_number) if self.is_whole else 0
 
     def sum(self, sum_number: int) -> int:
-        """Return a sum."""
+        """Return a counter."""
         return self.table.sum(sum_number) if self.is_whole else 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table is there: a program may have cut off the file on a disk."""
+        """Whether the table is there: another program may have truncated the file on a disk."""
         return self.is_memory or os.fstat(self._fd).st_size >= self._begin
 
-    def has_room(self, entry: Entry) -> bool:
-        """Whether there is probably room for an entry of another file."""
-        return self.is_whole and self._space.has_room(_total(entry.form, [entry.content]))
+    def has_space(self, entry: Entry) -> bool:
+        """Whether there is probably space for an entry of another file."""
+        return self.is_whole and self._space.has_space(_total(entry.form, [entry.content]))
 
     def keep(self, number: int, tag: int, form: bytes, parts: Sequence[Any]) -> bool:
         """Write an entry, unless it is there, or another process writes it.
 
         Returns:
-            False: there is no room.
+            False: there is no space.
 
         Raises:
-            OSError: the disk is full, or fails. Nothing is lost but this entry.
+            OSError: the disk is full, or fails. Only this entry is lost.
         """
         pid = os.getpid()
-        with interrupt_after():  # which would leave the claim
+        with interrupt_after():  # an interrupt would leave the claim
             if not self.is_whole or not self._claim(number, pid):
                 return True
             at, total, word = -1, _total(form, parts), 0
@@ -193,12 +192,12 @@ class EntryFile(Finalized):
                 if at >= 0:
                     self._write_entry(at, number, tag, form, parts)
                     self.table.set_lines(number, total // LINE)
-                    turn = self.table.add(TURN) & TURNS
-                    word = turn << _TURN_BITS | at // LINE + 1
+                    generation = self.table.add(GENERATION) & GENERATIONS
+                    word = generation << _GENERATION_BITS | at // LINE + 1
             finally:
                 is_kept = self.table.publish(number, pid, word) and word
                 if at >= 0 and not is_kept:
-                    self._space.give_back(at, total)
+                    self._space.release(at, total)
             return at >= 0
 
     def _write_entry(
@@ -206,10 +205,10 @@ class EntryFile(Finalized):
     ) -> None:
         total = _total(form, parts)
         content = total - LINE - padded(len(form))
-        # memory is not read by another program later: there its entries are not compared with it
+        # no checksum in memory: no later program reads it
         expected = 0 if self.is_memory else checksum([form, *parts])
         head = _ENTRY.pack(_MAGIC, number, tag, len(form), content, expected)
-        if self.is_memory:  # pages are made sooner all at once
+        if self.is_memory:  # faster to get all pages at once
             os.posix_fallocate(self._fd, self._begin + at, total)
         self._write([head, form, *parts], self._begin + at)
 
@@ -236,7 +235,7 @@ class EntryFile(Finalized):
                 pieces[0] = pieces[0][written:]
 
     def _read_at(self, at: int, number: int, tag: int, word: int) -> Entry | int:
-        """Return an entry, or the number of the sum that counts why it is none."""
+        """Return an entry, or the number of the counter for the reason that there is none."""
         head = self._bytes_at(at, LINE) if at >= 0 else None
         if head is None:
             return DAMAGED
@@ -245,12 +244,12 @@ class EntryFile(Finalized):
             return DAMAGED
         if its_tag != tag:
             return EVICTED
-        # what the table says it takes is no more than the file has: only then is room made for it
+        # check the table's length against the file's before memory is allocated for it
         if _lines_in(head, number) != self.table.lines(number):
             return DAMAGED
         try:
             whole = self._bytes_at(at + LINE, padded(length) + content)
-        except MemoryError:  # the file says that it is that large, and has holes
+        except MemoryError:  # the file claims that size, but has holes
             return DAMAGED
         if whole is None:
             return DAMAGED
@@ -299,12 +298,12 @@ def _total(form: bytes, parts: Sequence[Any]) -> int:
 
 
 def _begin_of(word: int) -> int:
-    """Return where the entry of a word begins; less than 0: the word is damaged."""
+    """Return where the entry of a word begins; below 0: the word is damaged."""
     return ((word & PLACES) - 1) * LINE
 
 
 def _lines_in(head: Bytes, number: int) -> int:
-    """Return how many lines an entry takes, as it says itself; -1: it is another."""
+    """Return how many lines an entry's own header says it takes; -1: it is another entry."""
     if len(head) < LINE:
         return -1
     magic, its_number, _, length, content, _ = _ENTRY.unpack_from(head.data)
@@ -321,7 +320,7 @@ def _has_ended(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OverflowError:  # no process has that number: the table is damaged
+    except OverflowError:  # no process has such a number: the table is damaged
         return True
     except PermissionError:
         return False

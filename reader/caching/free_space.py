@@ -1,9 +1,9 @@
-"""The bytes of a file of entries that no entry takes: taken for one, and given back after it.
+"""The free bytes of a file of entries: taken for an entry, and released after it.
 
-Imports the core's table. The table's sums say where bytes begin that nothing was ever written to,
-and which pieces before them are free; a piece begins with a link to the next. All change by single
-atomic steps: a process that is killed between two of them leaves bytes that nobody finds until the
-file is opened by one process alone, and none that two entries have.
+Imports the core's table. The table's counters have the end of the used bytes, and the first of each
+list of free pieces before it; a piece begins with a link to the next. Each change is one atomic
+step: a process that is killed between two of them loses some bytes until the file is opened by one
+process alone, but never gives bytes to two entries.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from reader.available_memory import available_bytes
 __all__ = ["END", "LINE", "FreeSpace"]
 
 LINE = 64  # bytes: an entry takes a multiple of it
-# the numbers of the sums in the table; entry_file.py has others
+# the numbers of the counters in the table; entry_file.py has others
 END, GRANTED, FREE, GIVEN, DUE = 0, 6, 8, 9, 10
-_LISTS = 16  # and from here on: the first free piece of 1 line, of 2 and 3, of 4 to 7, ...
+_LISTS = 16  # from here on: the first free piece of 1 line, of 2 and 3, of 4 to 7, ...
 _KINDS = PLACES.bit_length()
-_LINK = struct.Struct("<QQQQQ")  # magic, place, lines, place of the next, checksum of those
+_LINK = struct.Struct("<QQQQQ")  # magic, place, lines, place of the next, checksum of these
 _MAGIC = 0x4C4F444652454521
-_DISK_STEP = 8 << 20  # bytes of a disk that are asked for at once
-_MEMORY_STEP = 64 << 20  # and of memory
-_RESERVE = 256 << 20  # bytes of memory that are left to others
-_PAUSE_S = 1.0  # until memory that was short is looked at again: that reads files of the system
+_DISK_STEP = 8 << 20  # bytes of a disk to allocate at once
+_MEMORY_STEP = 64 << 20  # the same of memory
+_RESERVE = 256 << 20  # bytes of memory to leave to others
+_PAUSE_S = 1.0  # before short memory is checked again: that reads system files
 
 
 class _Piece(NamedTuple):
     """Free bytes.
 
     Attributes:
-        place: where they begin: the number of the line, and 1 more.
+        place: where they begin: the number of the line, plus 1.
         lines: how many there are.
         after: the place of the next in its list; 0: none.
     """
@@ -55,7 +55,7 @@ class FreeSpace:
         fd: of the file, which the caller keeps open.
         table: of the file.
         begin: where entries begin in the file; all other numbers count from there.
-        limit: up to where entries may lie.
+        limit: the end of the bytes that entries may use.
         is_memory: whether the file is in memory.
     """
 
@@ -70,8 +70,8 @@ class FreeSpace:
         """How many bytes are not free."""
         return max(0, self._table.sum(END) - self._table.sum(FREE))
 
-    def has_room(self, nbytes: int) -> bool:
-        """Whether that many bytes can probably be taken. It costs little to ask."""
+    def has_space(self, nbytes: int) -> bool:
+        """Whether that many bytes can probably be taken. Cheap."""
         end = self._table.sum(END) + nbytes
         if end <= self._limit and (
             not self._is_memory
@@ -82,7 +82,7 @@ class FreeSpace:
         return bool(self._table.sum(FREE) >= nbytes)
 
     def take(self, nbytes: int) -> int:
-        """Return where bytes begin that are the caller's now; -1: there is no room.
+        """Take bytes; return where they begin, or -1: there is no space.
 
         Args:
             nbytes: a multiple of a line.
@@ -99,18 +99,18 @@ class FreeSpace:
                 at = self._appended(nbytes)
         return at
 
-    def give_back(self, at: int, nbytes: int) -> None:
-        """Have bytes that were taken, or a part of them, be free again."""
+    def release(self, at: int, nbytes: int) -> None:
+        """Release bytes that were taken, or a part of them."""
         if nbytes:
             self._table.add(GIVEN)
-            if not self._table.give_back(at, nbytes):
+            if not self._table.release(at, nbytes):
                 self._push(_Piece(at // LINE + 1, nbytes // LINE))
 
     def recover(self, entries: npt.NDArray[np.uint64]) -> None:
-        """Find what is free by what is not. Nobody else has the file open.
+        """Compute the free bytes from the used ones. No other process may have the file open.
 
         Args:
-            entries: the words of the table, which forgets entries that cannot be.
+            entries: the words of the table; impossible entries are dropped from it.
         """
         words, lengths = entries[0::WORDS], entries[1::WORDS]
         end = self._table.sum(END) // LINE
@@ -135,7 +135,7 @@ class FreeSpace:
         self._table.swap(number, self._table.sum(number), value)
 
     def _appended(self, nbytes: int) -> int:
-        """Take bytes that nothing was written to; -1: there are not that many."""
+        """Take bytes that were never used; -1: there are not that many."""
         while True:
             end = self._table.sum(END)
             if end + nbytes > self._limit:
@@ -150,7 +150,7 @@ class FreeSpace:
                 return at
 
     def _granted(self) -> int:
-        """Return up to where the system has given bytes."""
+        """Return the end of the bytes that the system has allocated."""
         if self._is_memory:
             return int(self._table.sum(GRANTED))
         if self._is_allocated:
@@ -158,13 +158,13 @@ class FreeSpace:
         return self._limit
 
     def _grant(self, end: int, nbytes: int) -> int:
-        """Ask the system for bytes from `end` on; returns up to where it gave some.
+        """Allocate bytes from `end` on; returns the new end of the allocated bytes.
 
         Returns:
             -1: memory is short.
 
         Raises:
-            OSError: the disk is full. Had bytes been taken before, they would be lost.
+            OSError: the disk is full. Allocate before taking bytes, which would be lost.
         """
         if not self._is_memory:
             several = min(max(nbytes, _DISK_STEP), self._limit - end)
@@ -189,7 +189,7 @@ class FreeSpace:
         return end + nbytes if self._is_allocated else self._limit
 
     def _reused(self, nbytes: int) -> int:
-        """Take free bytes before the end; -1: none were found that are enough."""
+        """Take free bytes before the end; -1: no piece is large enough."""
         if self._table.sum(FREE) < nbytes:
             return -1
         lines = nbytes // LINE
@@ -197,12 +197,12 @@ class FreeSpace:
             piece = self._pop(kind, lines)
             if piece is not None:
                 at = (piece.place - 1) * LINE
-                self.give_back(at + nbytes, piece.lines * LINE - nbytes)
+                self.release(at + nbytes, piece.lines * LINE - nbytes)
                 return at
         return -1
 
     def _gather(self, nbytes: int) -> bool:
-        """Join free pieces that lie side by side. False: that was done not long before."""
+        """Join free pieces that lie side by side. False: that was done recently."""
         table = self._table
         due, given = table.sum(DUE), table.sum(GIVEN)
         is_enough = table.sum(FREE) > 0 and self.used + nbytes <= self._limit
@@ -223,8 +223,8 @@ class FreeSpace:
             else:
                 joined.append(piece)
         for piece in reversed(joined):
-            self.give_back((piece.place - 1) * LINE, piece.lines * LINE)
-        # not again before a share of them came: else each of many samples has the cost of all
+            self.release((piece.place - 1) * LINE, piece.lines * LINE)
+        # not again before a share of them came: otherwise each sample would pay for all
         table.swap(DUE, given + 1, table.sum(GIVEN) + max(1, len(joined) // 4))
         return True
 
@@ -233,17 +233,17 @@ class FreeSpace:
         self._table.add(FREE, piece.lines * LINE)
         while True:
             first = self._table.sum(number)
-            told = (_MAGIC, piece.place, piece.lines, first & PLACES)
+            fields = (_MAGIC, piece.place, piece.lines, first & PLACES)
             try:
                 at = self._begin + (piece.place - 1) * LINE
-                os.pwrite(self._fd, _LINK.pack(*told, _sum_of(told)), at)
-            except OSError:  # nobody finds them until the file is opened alone
+                os.pwrite(self._fd, _LINK.pack(*fields, _sum_of(fields)), at)
+            except OSError:  # lost until the file is opened by one process alone
                 return
             if self._table.swap(number, first, _next_word(first, piece.place)):
                 return
 
     def _pop(self, kind: int, lines: int) -> _Piece | None:
-        """Take the first piece of a list, if it has that many lines."""
+        """Take the first piece of a list, if it has at least that many lines."""
         number = _LISTS + kind
         while True:
             first = self._table.sum(number)
@@ -251,7 +251,7 @@ class FreeSpace:
                 return None
             piece = self._piece_at(first & PLACES)
             if piece is None or piece.lines.bit_length() - 1 != kind:
-                # another process has it now; or it is damaged, and with it the list
+                # another process has it now; or it is damaged, and so is the list
                 if self._table.swap(number, first, _next_word(first, 0)):
                     return None
             elif piece.lines < lines:
@@ -267,18 +267,18 @@ class FreeSpace:
             return None
         if len(found) < _LINK.size:
             return None
-        *told, expected = _LINK.unpack(found)
-        magic, its_place, lines, after = told
-        is_link = magic == _MAGIC and its_place == place and expected == _sum_of(tuple(told))
+        *fields, expected = _LINK.unpack(found)
+        magic, its_place, lines, after = fields
+        is_link = magic == _MAGIC and its_place == place and expected == _sum_of(tuple(fields))
         is_within = lines > 0 and (place - 1 + lines) * LINE <= self._table.sum(END)
         return _Piece(place, lines, after) if is_link and is_within else None
 
 
-def _sum_of(told: tuple[int, ...]) -> int:
-    return checksum([struct.pack("<4Q", *told)])
+def _sum_of(fields: tuple[int, ...]) -> int:
+    return checksum([struct.pack("<4Q", *fields)])
 
 
 def _next_word(word: int, place: int) -> int:
-    """Return the word of a list after a change: never one that it was shortly before."""
-    turn = (word >> PLACES.bit_length()) + 1
-    return (turn << PLACES.bit_length() | place) & ((1 << 64) - 1)
+    """Return the next word of a list: never one that it had shortly before."""
+    generation = (word >> PLACES.bit_length()) + 1
+    return (generation << PLACES.bit_length() | place) & ((1 << 64) - 1)

@@ -1,4 +1,4 @@
-"""What a cache is of: the dataset, its version, and the part of a sample that is kept.
+"""The identity of a cache: the dataset, its version, and the part of a sample that is kept.
 
 Imports the errors. An Identity never changes; files of entries begin with it, as JSON.
 """
@@ -19,14 +19,14 @@ _FORMAT = 2  # of files of entries
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a cache is of. Caches of equal ones are one and the same.
+    """The identity of a cache. Caches with equal identities are the same.
 
     Attributes:
-        dataset: the name of its class, or where its files are.
+        dataset: the name of its class, or the folder of its files.
         what: the part of a sample that is kept.
         samples: how many it has.
-        version: what the user says that samples depend on, or "".
-        digest: of what samples depend on, or "".
+        version: the user's version of the samples, or "".
+        digest: digest of the dataset, or "".
     """
 
     dataset: str
@@ -36,9 +36,9 @@ class Identity:
     digest: str
 
     def head(self) -> bytes:
-        """Return what a file begins with, HEAD bytes of it."""
-        told = {"lodreader cache": _FORMAT, **dataclasses.asdict(self)}
-        made = json.dumps(told, indent=1).encode()
+        """Return a file's header of HEAD bytes."""
+        facts = {"lodreader cache": _FORMAT, **dataclasses.asdict(self)}
+        made = json.dumps(facts, indent=1).encode()
         if len(made) >= HEAD:
             raise ConfigError(
                 f"the dataset's name and version have {len(made):,} bytes together, and a cache"
@@ -48,24 +48,24 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """What distinguishes it from all others."""
+        """A key that distinguishes it from all others."""
         return hashlib.blake2b(self.head(), digest_size=16).hexdigest()
 
 
 def identity_in(head: bytes) -> Identity:
-    """Return what a file is of.
+    """Return the identity in a file's header.
 
     Raises:
         ValueError: it is no file of entries.
-        LookupError: it is one of another format, which the exception holds.
+        LookupError: it has another format, which the exception holds.
     """
-    told = json.loads(head)
-    if not isinstance(told, dict) or "lodreader cache" not in told:
+    facts = json.loads(head)
+    if not isinstance(facts, dict) or "lodreader cache" not in facts:
         raise ValueError("it is something else")
-    found = told.pop("lodreader cache")
+    found = facts.pop("lodreader cache")
     if found != _FORMAT:
         raise LookupError(found, _FORMAT)
     try:
-        return Identity(**told)
+        return Identity(**facts)
     except TypeError as error:
         raise ValueError(str(error)) from error

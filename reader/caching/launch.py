@@ -1,6 +1,6 @@
-"""Which processes one launcher has started together: the ranks of a training.
+"""Find the processes that one launcher started together: the ranks of a training.
 
-Imports the standard library alone; torch is asked where it is imported. Reads the environment and
+Imports the standard library alone; torch is asked if it is imported. Reads the environment and
 /proc at each call, and keeps no state.
 """
 
@@ -14,25 +14,25 @@ from typing import Any
 
 __all__ = ["launch"]
 
-# how many processes there are, and what distinguishes a launch from all others of that time
+# variables with the number of processes, and those that distinguish concurrent launches
 _LAUNCHERS = (
     ("WORLD_SIZE", ("MASTER_ADDR", "MASTER_PORT")),
     ("PADDLE_TRAINERS_NUM", ("PADDLE_TRAINER_ENDPOINTS",)),
     ("SLURM_NTASKS", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
 )
-_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # whose ranks of one host have one parent
-_START_TIME = 19  # of what /proc/PID/stat has behind the name (proc(5))
+_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # ranks of one host have one parent
+_START_TIME = 19  # field of /proc/PID/stat after the name (proc(5))
 
 
 def launch() -> str:
-    """Return what the ranks of one launch on this host have in common.
+    """Return a name that the ranks of one launch on this host share.
 
-    A process that is no rank has it in common with no other.
+    A process that is no rank shares it with no other.
     """
     for world, names in _LAUNCHERS:
-        told = [os.environ.get(name, "") for name in names]
-        if _is_many(world) and all(told):
-            return f"{world} {told}"
+        facts = [os.environ.get(name, "") for name in names]
+        if _is_many(world) and all(facts):
+            return f"{world} {facts}"
     if any(map(_is_many, _MPI)):
         return _process(os.getppid())
     parent = multiprocessing.parent_process()
@@ -57,7 +57,7 @@ def _is_torch_rank() -> bool:
 
 
 def _process(pid: int) -> str:
-    """Return what distinguishes a process from a later one of the same number."""
+    """Return a name that distinguishes a process from a later one with the same pid."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # it has ended

@@ -1,9 +1,9 @@
-"""A file of entries in memory: found where another process of this user has it, or made.
+"""A file of entries in memory: that of another process of this user, or a new one.
 
-Imports the file of entries. Nothing has a name in any folder: the file is found through the
-descriptors of the processes that hold it (proc(5): /proc/PID/fd), and ends with the last of them.
-A process may hold what another user made, such as a set-uid program that inherited it: who made a
-file is asked of the file itself, and its seals say that nobody cuts it off (fcntl(2)).
+Imports the file of entries. The file has no name in any folder: it is found through the descriptors
+of the processes that hold it (proc(5): /proc/PID/fd), and ends with the last of them. A process may
+hold another user's file, such as a set-uid program that inherited it: so the owner is read from the
+file itself, and its seals prove that nobody can truncate it (fcntl(2)).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["open_memory"]
 _PROC = Path("/proc")
 _NAME = "lodreader-cache"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_PATIENCE_S = 5.0  # with a process that looks for a file, or makes one: it takes milliseconds
+_PATIENCE_S = 5.0  # for a process that looks for a file or makes one: it takes ms
 
 
 _opened: weakref.WeakValueDictionary[str, EntryFile] = weakref.WeakValueDictionary()
@@ -37,18 +37,18 @@ def open_memory(identity: Identity, limit: int, group: str | None) -> EntryFile:
     """Return a file of entries in memory.
 
     Args:
-        identity: what it is of.
+        identity: of the cache.
         limit: how many bytes entries may take.
-        group: what all that use the same file have in common; None: nobody else uses it.
+        group: names the processes that use the same file; None: nobody else uses it.
 
     Raises:
-        ConfigError: more memory is asked for than a process may have.
+        ConfigError: the cache is larger than the memory that a process may have.
         ReaderError: the system refuses descriptors.
     """
     if group is None:
         return _made(identity, limit, _NAME)
     name = f"{_NAME}-{group}-{limit}"
-    with _turn():
+    with _locked():
         found = _opened.get(name)
         if found is None:
             found = _found(identity, limit, name) or _made(identity, limit, name)
@@ -62,10 +62,10 @@ def _made(identity: Identity, limit: int, name: str) -> EntryFile:
     except OSError as error:
         raise refusal("memory for a cache", "cannot be made", error) from error
     try:
-        os.fchmod(fd, 0o600)  # through /proc the mode counts, which is 0777 at first
+        os.fchmod(fd, 0o600)  # the mode counts for access through /proc; it is 0777 at first
         os.ftruncate(fd, entries_begin(identity.samples) + limit)
         os.pwrite(fd, identity.head(), 0)
-        with contextlib.suppress(OSError):  # a sandbox forbids it: then nobody else takes the file
+        with contextlib.suppress(OSError):  # a sandbox forbids it: then no other takes it
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         return EntryFile(fd, identity.samples, limit, is_memory=True)
     except OSError as error:
@@ -99,7 +99,7 @@ def _found(identity: Identity, limit: int, name: str) -> EntryFile | None:
 
 
 def _is_own(fd: int, identity: Identity, limit: int) -> bool:
-    """Whether a file is one that this user made, of this cache, and that nobody can cut off.
+    """Whether this user made a file, for this cache, and nobody can truncate it.
 
     OSError: it is no memory file.
     """
@@ -113,7 +113,7 @@ def _is_own(fd: int, identity: Identity, limit: int) -> bool:
 
 
 def _descriptors() -> Iterator[str]:
-    """Yield the paths of what other processes of this user have open."""
+    """Yield the paths of files that other processes of this user have open."""
     own = os.getuid()
     with contextlib.suppress(OSError), os.scandir(_PROC) as processes:
         for process in processes:
@@ -126,11 +126,11 @@ def _descriptors() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _turn() -> Iterator[None]:
-    """Have one process at a time look for a file, and make it where there is none.
+def _locked() -> Iterator[None]:
+    """Let one process at a time look for a file, and make it if there is none.
 
-    Other users can lock that file, too. Whoever goes on without the lock makes at worst a second
-    file, and memory is not shared with it.
+    Other users can lock that file too. A process that continues without the lock at worst makes a
+    second file, and does not share memory.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -38,7 +38,7 @@ _COUNTS = {
 
 
 class Lease(NamedTuple):
-    """What knows whether arrays that look at a file's memory were an entry's own all the time."""
+    """Tells whether arrays on a file's memory belonged to their entry all the time."""
 
     file: EntryFile
     number: int
@@ -46,23 +46,22 @@ class Lease(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether all that was read of them until now was right."""
+        """Whether all reads from them until now were valid."""
         return self.file.is_same(self.number, self.word)
 
 
 class SampleCache:
     """Samples by number, in memory, on disk, or in both.
 
-    What was kept first stays: where a limit is reached, samples that come later are not kept. A
-    sample goes to memory while there is room, and to the disk; one that is found on the disk goes
-    to memory, too.
+    The first samples stay: once a limit is reached, later samples are not kept. A sample goes to
+    memory while there is space, and to the disk; one that is found on the disk goes to memory too.
 
     Args:
-        identity: what the cache is of.
+        identity: of the cache.
         memory: how many bytes of memory it may take; 0: none.
         disk: the folder of its file; None: none.
         disk_limit: how many bytes the file may take.
-        group: what all that use the same memory have in common; None: nobody else uses it.
+        group: names the processes that use the same memory; None: nobody else uses it.
 
     Raises:
         ConfigError: the folder cannot hold this cache.
@@ -75,7 +74,7 @@ class SampleCache:
         self._memory = open_memory(identity, memory, group) if memory else None
         self._disk = None if disk is None else open_disk(disk, identity, disk_limit)
         self._begin()
-        self._before = self._sums()  # a file may have been used before
+        self._before = self._sums()  # the file may be older than this cache
 
     def _begin(self) -> None:
         self._files = [file for file in (self._memory, self._disk) if file is not None]
@@ -91,7 +90,7 @@ class SampleCache:
 
     @property
     def what(self) -> str:
-        """What is kept, such as "samples"."""
+        """The part that is kept, such as "samples"."""
         return self._options[0].what
 
     def get(self, number: int, tag: int = 0, out: Any = None, is_counted: bool = True) -> Any:
@@ -99,13 +98,13 @@ class SampleCache:
 
         Args:
             number: of the sample.
-            tag: what the sample depends on, such as its file's size and time: one of another tag
-                is dropped.
+            tag: what the sample depends on, such as its file's size and time: an entry with another
+                tag is dropped.
             out: see `decode`.
-            is_counted: whether it is counted as found, or missed.
+            is_counted: whether to count it as found or missed.
         """
         sample, file, word = self._found(number, tag, out, True, ())
-        # a copy of what was dropped meanwhile may have bytes of another
+        # if the entry was dropped meanwhile, the copy may have another entry's bytes
         if file is not None and not file.is_same(number, word):
             sample = MISSING
         if is_counted:
@@ -115,18 +114,18 @@ class SampleCache:
     def look(
         self, number: int, tag: int = 0, same: Iterable[int] = (), is_counted: bool = True
     ) -> tuple[Any, Lease | None]:
-        """Return a sample whose arrays look at what is kept, and cannot be written to.
+        """Return a sample whose arrays are read-only views of the cache.
 
         Args:
             number: see `get`.
             tag: see `get`.
-            same: the numbers of all that is kept of the same file: if it has changed, they are
-                dropped together, and counted once.
+            same: the numbers of all entries of the same file: if it has changed, they are dropped
+                together and counted once.
             is_counted: see `get`.
 
         Returns:
-            The sample, or MISSING, and its lease: whoever has used the arrays asks it whether they
-            were right.
+            The sample, or MISSING, and its lease: ask it after using the arrays whether they were
+            valid.
         """
         sample, file, word = self._found(number, tag, None, False, same)
         if is_counted:
@@ -136,7 +135,7 @@ class SampleCache:
     def _found(
         self, number: int, tag: int, out: Any, is_copy: bool, same: Iterable[int]
     ) -> tuple[Any, EntryFile | None, int]:
-        """Return a sample, where it was found, and the word of its entry there."""
+        """Return a sample, the file that has it, and the word of its entry there."""
         lost = 0
         for file in self._files:
             entry = file.read(number, tag)
@@ -145,12 +144,12 @@ class SampleCache:
                 continue
             try:
                 sample = decode(entry.form, entry.content, out=out, is_copy=is_copy)
-            except UnknownForm:  # its library is not imported here, and will be by the dataset
+            except UnknownForm:  # its library is not imported yet; the dataset will import it
                 continue
             if lost:
                 self._files[0].add(lost)
             first = self._files[0]
-            if file is not first and first.has_room(entry):
+            if file is not first and first.has_space(entry):
                 self._keep(first, number, tag, entry.form, [entry.content])
             return sample, file, entry.word
         if lost:
@@ -162,11 +161,11 @@ class SampleCache:
         return MISSING, None, 0
 
     def count(self, is_found: bool) -> None:
-        """Count a sample that was found, or not."""
+        """Count a sample as found or missed."""
         self._files[0].add(HITS if is_found else MISSES)
 
     def is_due(self, every: int) -> bool:
-        """Whether it is the turn of a sample that was found to be made again; 0: never.
+        """Whether to make this cached sample again, as every `every`-th; 0: never.
 
         All processes count together.
         """
@@ -177,10 +176,10 @@ class SampleCache:
         return any(file.holds(number) for file in self._files)
 
     def keep(self, number: int, sample: Any, tag: int = 0) -> None:
-        """Keep a sample, where there is room.
+        """Keep a sample, if there is space.
 
         Raises:
-            DatasetError: it holds something that no cache keeps.
+            DatasetError: it holds an object that no cache keeps.
         """
         form, parts = encode(sample)
         kept = [self._keep(file, number, tag, form, parts) for file in self._files]
@@ -188,7 +187,7 @@ class SampleCache:
             self._files[0].add(REFUSED)
 
     def _keep(self, file: EntryFile, number: int, tag: int, form: bytes, parts: list[Any]) -> bool:
-        """Keep a sample in one file. False: that has no room."""
+        """Keep a sample in one file. False: that has no space."""
         try:
             return file.keep(number, tag, form, parts)
         except OSError as error:
@@ -202,7 +201,7 @@ class SampleCache:
         return False
 
     def stats(self) -> dict[str, int]:
-        """Return what all processes did with it since it was opened: see `DataLoader.stats`."""
+        """Return the counts of all processes since it was opened: see `DataLoader.stats`."""
         counts = {name: count - self._before[name] for name, count in self._sums().items()}
         return {
             **counts,
@@ -211,7 +210,7 @@ class SampleCache:
         }
 
     def __reduce__(self) -> Any:
-        """Go to a process that is started as its files; elsewhere as what they are of."""
+        """Pickle as files for a process that is being started; elsewhere as the identity."""
         if is_sent():
             return _received, (self._options, self._memory, self._disk, self._before)
         return SampleCache, self._options

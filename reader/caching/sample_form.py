@@ -1,7 +1,7 @@
-"""A sample as bytes: its form as JSON, and what it holds, part by part. No code is ever loaded.
+"""A sample as bytes: its form as JSON, and its content, part by part. No code is ever loaded.
 
-Imports the errors; tensors and images of other libraries are known where those are imported.
-Forms that were read are kept, since most samples of a dataset have the same.
+Imports the errors; tensors and images of other libraries are handled if those are imported. Parsed
+forms are kept, since most samples of a dataset have the same form.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _KNOWN = (
 
 _DAMAGE = (
     *(ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, StopIteration),
-    *(RuntimeError, MemoryError),  # RecursionError is one, and torch raises one for shapes
+    *(RuntimeError, MemoryError),  # RecursionError is one; torch raises one for shapes
 )
 
 
 class UnknownForm(Exception):
-    """A form that this process cannot read: it is damaged, or its library is not imported."""
+    """This process cannot read a form: it is damaged, or its library is not imported."""
 
 
 def encode(sample: Any) -> tuple[bytes, list[Any]]:
@@ -72,11 +72,12 @@ def decode(form: bytes, content: Bytes, out: Any = None, is_copy: bool = True) -
     """Return a sample.
 
     Args:
-        form: as `encode` gave it.
+        form: from `encode`.
         content: its parts, as for `spans`.
-        out: None, or the containers of the sample with arrays in them: an array is written to the
-            one in its place, if that has its form, and the sample has that very array.
-        is_copy: whether other arrays are copies, and the caller's own; else they look at `content`.
+        out: None, or the containers of the sample with arrays in them: an array is written into the
+            one in its place if the forms agree, and the sample then has that array.
+        is_copy: whether other arrays are copies of the caller's own; otherwise they are views of
+            `content`.
 
     Raises:
         UnknownForm: the form is damaged, or the library of a tensor or image is not imported.
@@ -90,9 +91,9 @@ def decode(form: bytes, content: Bytes, out: Any = None, is_copy: bool = True) -
 
 
 def is_alike(one: Any, other: Any) -> bool:
-    """Whether two samples have the same types, shapes and lengths, where `encode` takes both.
+    """Whether two samples that `encode` accepts have the same types, shapes and lengths.
 
-    The form of one that was decoded says nothing of what its encoding has lost.
+    Does not compare forms: encoding may lose a difference.
     """
     if isinstance(one, (tuple, list, dict)):
         if type(one) is not type(other) or len(one) != len(other):
@@ -113,13 +114,13 @@ def _look(value: Any) -> tuple[Any, ...]:
 
 
 class _Parsed:
-    """A form that was read.
+    """A parsed form.
 
     Attributes:
         tree: the form itself.
-        numbers: how many bytes its numbers take, which come first.
-        lengths: of each part that follows: how many bytes, or -1: the number at `places` says so.
-        places: of each part, the place of the number that says how long it is.
+        numbers: how many bytes its numbers take; they come first.
+        lengths: of each following part: its bytes, or -1: the number at `places` has them.
+        places: of each part: the place of the number with its length.
     """
 
     def __init__(self, form: bytes) -> None:
@@ -138,7 +139,7 @@ class _Parsed:
             raise ValueError("a part of less than no bytes")
 
     def parts(self, content: Bytes) -> tuple[list[int], list[Bytes]]:
-        """Return the numbers, and the parts, that one first that is the bytes of the numbers."""
+        """Return the numbers and the parts; the first part is the bytes of the numbers."""
         head = content[: self.numbers]
         if len(head) != self.numbers:
             raise ValueError("the parts are cut off")
@@ -190,7 +191,7 @@ def _encode_array(value: Any, place: str, parts: list[Any]) -> Form:
     is_plain = value.dtype.names is None and not value.dtype.hasobject and value.dtype.kind != "T"
     if not is_plain:
         raise _unknown(value, place)
-    is_extended = value.dtype.kind == "V"  # bfloat16 and its like, which ml_dtypes brings
+    is_extended = value.dtype.kind == "V"  # types of ml_dtypes, such as bfloat16
     name = value.dtype.name if is_extended else value.dtype.str
     if is_extended and _extended(name) is None:
         raise _unknown(value, place)
@@ -201,7 +202,7 @@ def _encode_array(value: Any, place: str, parts: list[Any]) -> Form:
 
 
 def _encode_foreign(value: Any, parts: list[Any]) -> Form | None:
-    """Encode a tensor or an image; None: it is none."""
+    """Encode a tensor or an image; None: it is neither."""
     torch = sys.modules.get("torch")
     if torch is not None and type(value) is torch.Tensor:
         is_plain = value.layout is torch.strided and value.is_cpu and not value.requires_grad
@@ -216,7 +217,7 @@ def _encode_foreign(value: Any, parts: list[Any]) -> Form | None:
             return None
         if value.dtype == paddle.bfloat16:
             return None
-        array = np.ascontiguousarray(value.numpy())  # which has a dimension at least
+        array = np.ascontiguousarray(value.numpy())  # it has at least one dimension
         parts.append(array.reshape(-1).view(np.uint8))
         return ["paddle", array.dtype.str, list(value.shape), array.nbytes]
     image = getattr(sys.modules.get("PIL.Image"), "Image", None)
@@ -269,10 +270,10 @@ _SCALARS: dict[type, Callable[[Any, list[bytes], list[Any]], Form]] = {
     bytes: _write_bytes,
     type(None): _write_none,
 }
-# of images, and how many bytes a pixel has: of "1" a bit
+# modes of images, with the bytes of a pixel; "1" has a bit
 _MODES = dict(zip(("1", "L", "LA", "I;16", "RGB", "YCbCr", "HSV", "LAB"), (0, 1, 2, 2, 3, 3, 3, 3)))
 _MODES |= dict.fromkeys(("RGBA", "CMYK", "I", "F"), 4)
-_MOST_EMPTY = 1 << 24  # elements without bytes, of which a form says how many there are
+_MOST_EMPTY = 1 << 24  # limit of elements without bytes, which a form only counts
 
 
 def _leaves(form: Form) -> Iterator[Form]:
@@ -317,7 +318,7 @@ def _decode(  # noqa: PLR0911  one for each form
     if kind == "pillow":
         mode, (width, height), nbytes = form[1:]
         line = -(-width // 8) if mode == "1" else width * _MODES[mode]
-        if nbytes != line * height:  # Pillow would make the whole image first
+        if nbytes != line * height:  # check before Pillow allocates the image
             raise ValueError(f"an image of {width} x {height} in {nbytes} bytes")
         return _library("PIL.Image").frombytes(mode, (width, height), next(parts).tobytes())
     raise ValueError(f"a form of the kind {kind!r}")
@@ -330,7 +331,7 @@ def _decode_array(form: Form, part: Bytes, out: Any, is_copy: bool) -> Any:
         if _fits(out, torch, shape, name):
             out.view(-1).view(torch.uint8).numpy()[...] = part
             return out
-        # without bytes there is nothing that another type could look at
+        # without bytes another type cannot view it
         flat = torch.from_numpy(part.copy()) if part.size else torch.empty(0, dtype=torch.uint8)
         return flat.view(getattr(torch, name)).reshape(shape)
     dtype = _dtype(name)
@@ -339,7 +340,7 @@ def _decode_array(form: Form, part: Bytes, out: Any, is_copy: bool) -> Any:
     # an array of empty strings has no bytes
     array = part.view(dtype).reshape(shape) if dtype.itemsize else np.zeros(shape, dtype)
     if kind == "scalar":
-        # NumPy leaves out NULs at the end of strings that it takes from an array
+        # NumPy drops NULs at the end of strings from an array
         if dtype.kind == "S" and dtype.itemsize:
             return np.bytes_(part.tobytes())
         if dtype.kind == "U" and dtype.itemsize:

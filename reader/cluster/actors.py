@@ -1,7 +1,7 @@
-"""Actors of Ray, as a line to a worker uses them: one's own, or one that programs share.
+"""Ray actors behind a line to a worker: the loader's own, or one that programs share.
 
-Imports what a backend is, and the release. They belong to the lander, which makes their actor
-classes once.
+Imports the backend and the release. Actors belong to the lander, which makes their actor classes
+once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMESPACE = "lodreader"
 
 
 class Actor(abc.ABC):
-    """What makes the batches of a worker. Methods that return a reference do not wait.
+    """The actor that makes the batches of a worker. Methods that return a reference do not wait.
 
     Args:
         ray: the module.
@@ -31,22 +31,22 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> Any:
-        """Return the reference to what RemoteWorker.start returns."""
+        """Return the reference to the result of RemoteWorker.start."""
 
     @abc.abstractmethod
     def work(self, tasks: list[tuple[Any, ...]]) -> Any:
-        """Return the reference to what RemoteWorker.work returns."""
+        """Return the reference to the result of RemoteWorker.work."""
 
     @abc.abstractmethod
-    def leave(self) -> Any:
-        """Have it work for this program no more; returns a reference to that, or None."""
+    def release(self) -> Any:
+        """Stop its work for this program; returns a reference to the call, or None."""
 
     @abc.abstractmethod
     def beat(self) -> None:
-        """Show that this program lives."""
+        """Show that this program is alive."""
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         with contextlib.suppress(Exception):
             self._ray.kill(self._actor)
 
@@ -74,21 +74,21 @@ class OwnActor(Actor):
         return self._actor.work.remote(tasks)
 
     def beat(self) -> None:
-        """See Actor: Ray ends it with this program."""
+        """See Actor. Not needed: Ray ends it with this program."""
 
-    def leave(self) -> Any:
+    def release(self) -> Any:
         """See Actor."""
         self.kill()
 
 
 class PoolActor(Actor):
-    """An actor that works for each program that names its pool, and ends with the last of them.
+    """An actor that works for all programs that name its pool, and ends with the last of them.
 
     Args:
         ray, config, worker, in_flight: see OwnActor.
         kind: PoolWorker as an actor class of Ray.
         backend: see Ray.
-        user: names this program for good.
+        user: a name of this program that no other will have.
     """
 
     def __init__(
@@ -124,6 +124,6 @@ class PoolActor(Actor):
         """See Actor."""
         self._actor.beat.remote(self._user)
 
-    def leave(self) -> Any:
+    def release(self) -> Any:
         """See Actor."""
-        return self._actor.leave.remote(self._user)
+        return self._actor.release.remote(self._user)

@@ -1,4 +1,4 @@
-"""Where a cluster of Ray is: an address is looked at before Ray tries it, for a minute.
+"""Check the address of a Ray cluster first: Ray itself would try it for a minute.
 
 Imports the standard library and the errors. Ray is given.
 """
@@ -17,10 +17,10 @@ _CONNECT_S = 3.0
 
 
 def _check(address: str | None) -> None:
-    """Refuse an address at which nothing answers, within seconds.
+    """Refuse an address within seconds if nothing answers there.
 
     Args:
-        address: as `reader.Ray` takes it; None, "auto" and "local" are Ray's to find.
+        address: as `reader.Ray` takes it; None, "auto" and "local" are left to Ray.
 
     Raises:
         ReaderError: it is no address, or nothing answers there.
@@ -49,12 +49,12 @@ def connect(ray: Any, address: str | None, **options: Any) -> None:
     Args:
         ray: the module.
         address: as `reader.Ray` takes it.
-        options: others of `ray.init`.
+        options: other options of `ray.init`.
 
     Raises:
-        ReaderError: it is no address, nothing answers there, or what answers is no cluster that
-            takes this program.
-        Exception: what else Ray raises.
+        ReaderError: it is no address, nothing answers there, or it is no cluster that accepts this
+            program.
+        Exception: any other exception of Ray's.
     """
     _check(address)
     try:

@@ -1,8 +1,8 @@
-"""The process that brings the batches of remote workers into the trainer's arena.
+"""The lander: the process that brings batches of remote workers into the trainer's arena.
 
-Imports the lines to workers, and Ray where it runs. It is a process beside the trainer, whose
-interpreter Ray's client then does not slow: it takes tasks off the rings as a worker does, sends
-them to actors, and lands their answers.
+Imports the lines to workers, and Ray in the lander's process. That process runs beside the trainer,
+so that Ray's client does not slow the trainer's interpreter. It takes tasks off the rings as a
+worker does, sends them to actors, and lands their answers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
 from reader.cluster.address import connect
-from reader.cluster.line import HasRoom, InFlight, Line, NotStarted, Start, lender
+from reader.cluster.free_resources import FreeResources
+from reader.cluster.line import Capacity, InFlight, LaunchRequest, Line, NotStarted, lender
 from reader.cluster.node_clock import NodeClock
 from reader.cluster.node_files import give_files
 from reader.cluster.pool_worker import BEAT_S, PoolWorker
 from reader.cluster.ray_backend import Ray
 from reader.cluster.remote_worker import RemoteWorker
-from reader.cluster.room import Room
 from reader.cluster.sent_config import put_config
 from reader.cluster.watches import Watches
 from reader.errors import ReaderError
@@ -39,15 +39,15 @@ from reader.processes.shared_process import Stop, received
 
 __all__ = ["Kill", "LanderJob"]
 
-_LOOK_S = 1.0  # between two looks at what takes long
-_LONG_S = 2.0  # a batch
-_TELL_NS = 20_000_000  # between two messages of how many tasks are wanted
-_LEAVE_S = 2.0  # for workers that others use to hear that this program leaves
+_LOOK_S = 1.0  # interval of checks for slow batches
+_LONG_S = 2.0  # a batch is slow after that
+_TELL_NS = 20_000_000  # between two messages of the wanted number of tasks
+_LEAVE_S = 2.0  # for shared workers to hear that this program leaves
 
 
 @dataclasses.dataclass(frozen=True)
 class Kill:
-    """End a remote worker at once."""
+    """Kill a remote worker."""
 
     worker: int
 
@@ -57,9 +57,9 @@ class LanderJob:
     """Brings the batches of all remote workers of a pool.
 
     `control`: messages of the trainer; `words`: see WakeWords; `config`: a memory file with the
-    pickle of a RemoteConfig, whose `files` and `sizes` these are; `has_parts`: each worker has its
-    part of a stream; `takes_turns`: batch n is made by worker n modulo their number; `makes_stale`:
-    see TaskRelay.
+    pickle of a RemoteConfig, with its `files` and `sizes`; `has_parts`: whether each worker has its
+    part of a stream; `takes_turns`: whether worker n modulo their number makes batch n;
+    `makes_stale`: see TaskRelay.
     """
 
     control: InheritedFd
@@ -73,14 +73,14 @@ class LanderJob:
     makes_stale: bool
 
     def work(self, worker_id: int) -> None:
-        """Land batches until it is told to stop."""
+        """Land batches until a message says stop."""
         words = WakeWords(self.words.fd, 1)
         threading.Thread(
             target=_wake_often, args=(words, worker_id), daemon=True, name="reader-beat"
         ).start()
         cluster = _Cluster(self.backend, self)
         with socket.socket(fileno=self.control.fd) as control:
-            tell = functools.partial(_told, control)
+            tell = functools.partial(_try_send, control)
             lander = _Lander(cluster, self, lambda: words.wake(worker_id), tell)
             while True:
                 if words.take(worker_id):
@@ -103,10 +103,10 @@ def _wake_often(words: WakeWords, worker_id: int) -> None:
 
 
 class _Cluster:
-    """The connection to the cluster, and what its workers are given.
+    """The connection to the cluster, and the config of its workers.
 
     Attributes:
-        error: why there is none; None: there is one.
+        error: why the connection failed; None: it did not.
         max_in_flight_bytes: of batches.
     """
 
@@ -119,7 +119,7 @@ class _Cluster:
         self._user = uuid.uuid4().hex
         try:
             self._connect(backend, job)
-        except BaseException as error:  # told at each worker
+        except BaseException as error:  # reported for each worker
             self.error = error
 
     def _connect(self, backend: Ray, job: LanderJob) -> None:
@@ -146,36 +146,36 @@ class _Cluster:
         _check_resources(nodes, backend.resources)
         self.max_in_flight_bytes = backend.most_in_flight(nodes)
         data, files = bytes(read_file(job.config.fd)), [file.fd for file in job.files]
-        self._sent = put_config(data, files, job.sizes)  # this process owns what it refers to
+        self._sent = put_config(data, files, job.sizes)  # this process owns its objects
         if files:
-            give_files(self._sent.name, files)  # workers of this machine make no copy
+            give_files(self._sent.name, files)  # workers on this machine make no copy
         self._config = ray.put(self._sent)
-        # once: Ray sends each actor class to the cluster
+        # made once: Ray sends each actor class to the cluster
         if backend.pool is None:
             self._kind = ray.remote(RemoteWorker).options(**backend.actor_options())
         else:
             self._kind = ray.remote(PoolWorker)
 
-    def start(self, order: Start) -> Actor:
-        """Return the actor of a worker, which starts, or works for others already."""
+    def start(self, order: LaunchRequest) -> Actor:
+        """Return the actor of a worker; it is starting, or works for other programs already."""
         found = self._ray, self._kind, self._config, order.worker, order.in_flight
         if self._backend.pool is None:
             return OwnActor(*found)
         return PoolActor(*found, self._backend, self._user)
 
     def watches(self, wake: Callable[[], None]) -> Watches:
-        """Return what looks at workers on their nodes."""
+        """Return the watches of workers on their nodes."""
         return Watches(self._ray, wake)
 
     def free(self) -> list[dict[str, float]]:
-        """Return what is free on each node, or what there is in all where Ray tells no more."""
+        """Return the free resources of each node, or of the whole cluster if Ray tells no more."""
         ask = getattr(self._ray._private.state, "available_resources_per_node", None)
         return [self._ray.available_resources()] if ask is None else list(ask().values())
 
     def close(self, leaving: list[Any]) -> None:
-        """Leave the cluster; own actors end, and with them a cluster that was started for this.
+        """Leave the cluster; own actors end, and so does a cluster that was started for them.
 
-        `leaving`: references to what is waited for.
+        `leaving`: references to calls to wait for.
         """
         if leaving:
             with contextlib.suppress(Exception):
@@ -186,13 +186,13 @@ class _Cluster:
 
 
 class _Lander:
-    """Sends the tasks of all lines, and lands what comes back.
+    """Sends the tasks of all lines, and lands their answers.
 
     Args:
-        cluster: where the workers are.
-        job: says what they are like.
-        wake: ends the wait for the next step; called in other threads.
-        tell: sends the trainer a message, or returns that it does not read.
+        cluster: the cluster of the workers.
+        job: describes the workers.
+        wake: ends the wait for the next step; other threads call it.
+        tell: sends the trainer a message; False: the trainer does not read.
     """
 
     def __init__(
@@ -212,25 +212,25 @@ class _Lander:
         self._look_at = 0.0
         self._leaving: list[Any] = []
         self._beat_at = 0.0
-        self._bounded: list[Line] = []  # by the limit on bytes, since the last step
+        self._bounded: list[Line] = []  # lines held back by the limit on bytes since the last step
         self._bounded_ns = 0
         self._wake = wake
         self._tell = tell
         self._lines: list[Line] = []
         self._begun = time.monotonic()
-        self._is_warned = False  # that there is no room
-        self._is_short = False  # there is none for workers that have waited for long
-        self._told_room = HasRoom(-1)
+        self._is_warned = False  # of a full cluster
+        self._is_short = False  # workers have waited for space for long
+        self._told_capacity = Capacity(-1)
         self._told_in_flight = InFlight(0)
         self._tell_ns = 0
-        self._room: Room | None = None
+        self._free: FreeResources | None = None
         if cluster.error is None:
-            self._room = Room(cluster.free, self._backend.resources, wake)
+            self._free = FreeResources(cluster.free, self._backend.resources, wake)
 
     @property
     def channels(self) -> list[Any]:
-        """From which tasks can be taken now."""
-        if not self._has_room(self._in_flight_nbytes()):
+        """The channels that tasks can be taken from now."""
+        if not self._has_space(self._in_flight_nbytes()):
             return []
         lines, can_lend = self._lines, self._lender() is not None
         return [
@@ -239,7 +239,7 @@ class _Lander:
             if not line.is_full and (self._may_send(line) if line.is_started else can_lend)
         ]
 
-    def open(self, order: Start, fds: list[int]) -> None:
+    def open(self, order: LaunchRequest, fds: list[int]) -> None:
         """Start a worker."""
         line = Line(
             order,
@@ -265,55 +265,55 @@ class _Lander:
         self._begun, self._is_warned = time.monotonic(), False
 
     def kill(self, worker: int) -> None:
-        """End the actor of a worker."""
+        """Kill the actor of a worker."""
         for line in self._lines:
             if line.worker == worker and line.actor is not None:
                 line.actor.kill()
 
     def close(self) -> None:
         """Leave the workers, and the cluster."""
-        if self._room is not None:
-            self._room.close()
+        if self._free is not None:
+            self._free.close()
         for line in self._lines:
-            self._leave(line)
+            self._release(line)
         self._cluster.close(self._leaving)
 
-    def _leave(self, line: Line) -> None:
-        found = None if line.actor is None else line.actor.leave()
+    def _release(self, line: Line) -> None:
+        found = None if line.actor is None else line.actor.release()
         if found is not None:
             self._leaving.append(found)
 
     def step(self) -> None:
-        """Land what has come, and send what may be sent."""
+        """Land the answers that have come, and send the tasks that may be sent."""
         for line in self._lines:
             if line.channel.is_stopped:
-                self._leave(line)
-                line.end(None)
+                self._release(line)
+                line.close(None)
                 continue
             try:
                 line.land()
             except NotStarted as error:
                 self._ask_again(line, error)
             except Exception as error:  # the actor is gone, alone or with its node
-                line.end(error)
+                line.close(error)
         self._count_bounded()
         self._beat()
         self._look()
         self._lines = [line for line in self._lines if not line.is_ended]
-        self._count_room()
+        self._count_capacity()
         self._count_in_flight()
         self._send()
 
     def _ask_again(self, line: Line, error: NotStarted) -> None:
-        """Ask anew for an actor that others use and that was ending as we came."""
+        """Ask again for a shared actor that was ending when this program came."""
         is_soon = time.monotonic() - line.begun < self._backend.start_timeout
         if self._backend.pool is not None and is_soon:
             line.start(self._cluster.start(line.order))
         else:
-            line.end(error)
+            line.close(error)
 
     def _beat(self) -> None:
-        """Show workers that others use, too, that this program lives."""
+        """Show shared workers that this program is alive."""
         if self._backend.pool is None or time.monotonic() - self._beat_at < BEAT_S / 2:
             return
         self._beat_at = time.monotonic()
@@ -322,7 +322,7 @@ class _Lander:
                 line.actor.beat()
 
     def _look(self) -> None:
-        """Look at workers that are at a batch for long, or may meet one at which a worker died."""
+        """Look at workers with a slow batch, or with a task at which a worker may have died."""
         now = time.monotonic()
         is_time, limit = now - self._look_at >= _LOOK_S, 0.0 if self._suspects else _LONG_S
         if is_time:
@@ -339,12 +339,12 @@ class _Lander:
                 line.see(line.watch.look())
 
     def _send(self) -> None:
-        """Send what may be sent, line after line."""
+        """Send the tasks that may be sent, line after line."""
         nbytes, can_lend = self._in_flight_nbytes(), True
         for line in self._lines:
             if line.is_started and not self._may_send(line):
                 continue
-            while self._has_room(nbytes):
+            while self._has_space(nbytes):
                 maker = line if line.is_started else self._lender() if can_lend else None
                 can_lend = maker is not None or line.is_started
                 before = line.in_flight_nbytes
@@ -352,7 +352,7 @@ class _Lander:
                     break
                 nbytes += line.in_flight_nbytes - before
 
-        is_bound = not self._has_room(nbytes)
+        is_bound = not self._has_space(nbytes)
         self._bounded = [line for line in self._lines if line.is_held_back] if is_bound else []
 
     def _count_bounded(self) -> None:
@@ -363,12 +363,12 @@ class _Lander:
         self._bounded_ns = now_ns
 
     def _may_send(self, line: Line) -> bool:
-        """Whether a worker is looked at, where it may die at what it is sent."""
+        """Whether tasks may be sent to a worker: it is watched if it may die at one."""
         is_watched = line.watch is not None and line.watch.is_settled
         return is_watched or not self._suspects or not line.place.node
 
     def _lender(self) -> Line | None:
-        """Return the line whose actor does the tasks of one that waits for room for its own."""
+        """Return a line whose actor can do tasks for lines without an actor yet."""
         if self._job.has_parts or (self._job.takes_turns and not self._is_short):
             return None
         return lender(line for line in self._lines if line.is_started and self._may_send(line))
@@ -376,13 +376,13 @@ class _Lander:
     def _in_flight_nbytes(self) -> int:
         return sum(line.in_flight_nbytes for line in self._lines)
 
-    def _has_room(self, nbytes: int) -> bool:
-        """Whether more batches may be made: they lie in the cluster's store until they land."""
+    def _has_space(self, nbytes: int) -> bool:
+        """Whether more batches may be made: until they land they take memory of the store."""
         return nbytes == 0 or nbytes < self._cluster.max_in_flight_bytes
 
-    def _count_room(self) -> None:
-        """See how many workers there is room for, and tell the trainer what is new."""
-        more = None if self._room is None else self._room.more
+    def _count_capacity(self) -> None:
+        """Count how many workers the cluster has space for, and report changes to the trainer."""
+        more = None if self._free is None else self._free.more
         started = [line for line in self._lines if line.is_started]
         waiting = len(self._lines) - len(started)
         is_late = time.monotonic() - self._begun >= self._backend.start_timeout
@@ -391,14 +391,14 @@ class _Lander:
             self._is_warned = True
             self._warn(waiting)
         if more is not None:
-            room = HasRoom(len(started) + more + (0 if self._is_short else waiting))
-            if room != self._told_room and self._tell(room):
-                self._told_room = room
+            capacity = Capacity(len(started) + more + (0 if self._is_short else waiting))
+            if capacity != self._told_capacity and self._tell(capacity):
+                self._told_capacity = capacity
         for line in started:
             line.is_told = line.is_told or self._tell(line.started)
 
     def _count_in_flight(self) -> None:
-        """Tell the trainer how many tasks keep the workers busy, where that is new."""
+        """Report to the trainer how many tasks keep the workers busy, if that has changed."""
         paced, now_ns = [line for line in self._lines if line.order.is_paced], time.monotonic_ns()
         if not paced or now_ns < self._tell_ns:
             return
@@ -422,28 +422,28 @@ class _Lander:
         )
 
 
-def _told(control: socket.socket, message: Any) -> bool:
-    """Send the trainer a message, without waiting; False: it has too many to read."""
+def _try_send(control: socket.socket, message: Any) -> bool:
+    """Send the trainer a message without waiting; False: too many are unread."""
     try:
         control.send(pickle.dumps(message), socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # it is gone
+    except OSError:  # the trainer is gone
         return True
     return True
 
 
 def _show_program() -> None:
-    """Have Ray give workers the folder of the program, for modules beside it.
+    """Let Ray give workers the folder of the program, for modules beside it.
 
-    Ray leaves it out where the main module has no file; this process did not import the trainer's.
+    Ray omits it if the main module has no file; this process did not import the trainer's.
     """
     if sys.argv and Path(sys.argv[0]).is_file():
         sys.modules["__main__"].__file__ = sys.argv[0]
 
 
 def _check_resources(nodes: list[dict[str, Any]], wanted: dict[str, float]) -> None:
-    """Refuse what no node of the cluster has."""
+    """Refuse resources that no node of the cluster has."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     if any(all(has.get(name, 0) >= each for name, each in wanted.items()) for has in alive):
         return

@@ -1,7 +1,7 @@
-"""The line to one remote worker: the calls that are under way, and their landing.
+"""The line to one remote worker: its calls in flight, and their landing.
 
-Imports the channels and relays. A line belongs to the lander. When the actor of it has ended, its
-pipe is closed, at which the trainer sees a worker that died.
+Imports the channels and relays. A line belongs to the lander. When its actor has ended, the lander
+closes the line's pipe: to the trainer the worker has died.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from reader.log import log as _log
 from reader.worker.loop import carried
 
 __all__ = [
+    "Capacity",
     "Ended",
-    "HasRoom",
     "InFlight",
+    "LaunchRequest",
     "Line",
     "NotStarted",
-    "Start",
     "Started",
     "has_time",
     "lender",
 ]
 
-_SPARE = 3  # slots worth keeping, beside those of batches in flight
-_NO_ACTOR = "error raised in its creation task"  # Ray's words; it would be raised each time
-_SAID = 1000  # characters of what Ray says
+_SPARE = 3  # hot slots, besides those of batches in flight
+_NO_ACTOR = "error raised in its creation task"  # Ray's words; the error would come each time
+_SAID = 1000  # characters of Ray's message
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
+class LaunchRequest:
     """Start a remote worker.
 
     `worker`: its number; `keep_slots`: see WorkerChannel; `in_flight`: the most tasks it may have;
-    `is_paced`: how many it has follows its Pace.
+    `is_paced`: whether its Pace decides how many it has.
     """
 
     worker: int
@@ -62,29 +62,29 @@ class Start:
 
 
 class Started(NamedTuple):
-    """What the trainer is told of a worker that runs: its process, and the machine of that."""
+    """Tells the trainer of a worker that runs: its process and machine."""
 
     worker: int
     pid: int
     host: str
 
 
-class HasRoom(NamedTuple):
-    """How many workers the cluster has room for, those that there are included."""
+class Capacity(NamedTuple):
+    """Tells the trainer how many workers fit into the cluster, existing ones included."""
 
     workers: int
 
 
 class InFlight(NamedTuple):
-    """How many tasks keep all workers busy, by what their calls took and the limit on bytes."""
+    """Tells the trainer how many tasks keep all workers busy, within the limit on bytes."""
 
     tasks: int
 
 
 class Ended(NamedTuple):
-    """What the trainer is told of a worker that ended: its process there, and why.
+    """Tells the trainer of a worker that ended: its process there, and why.
 
-    `is_told`: it has been told of that, and was at no batch of this program.
+    `is_told`: whether that is logged already: it was at no batch of this program.
     """
 
     pid: int
@@ -93,12 +93,12 @@ class Ended(NamedTuple):
 
 
 class NotStarted(Exception):
-    """An actor ended before it said that it runs."""
+    """An actor ended before it reported that it runs."""
 
 
 @dataclasses.dataclass
 class _Call:
-    """`maker`: the line whose actor does the tasks; `is_alone`: there is nobody to look at that."""
+    """`maker`: the line whose actor does the tasks; `is_alone`: whether no watch looks at it."""
 
     reply: Reply
     tasks: list[RelayedTask]
@@ -114,44 +114,44 @@ _L = TypeVar("_L", bound=_Loaded)
 
 
 def has_time(load: int) -> bool:
-    """Whether an actor with so many calls under way may get one more."""
+    """Whether an actor with `load` calls in flight may get one more."""
     return load < CALLS
 
 
 def lender(started: Iterable[_L]) -> _L | None:
-    """Return the line whose actor has most time for another line's tasks; None: none has any.
+    """Return the least busy line that may do another line's tasks; None: there is none.
 
-    An actor that starts before the others would else get the tasks of all, one after another.
+    Otherwise the first actor that starts would get the tasks of all, one after another.
     """
     found = min(started, key=lambda line: line.load, default=None)
     return found if found is not None and has_time(found.load) else None
 
 
 class Line:
-    """What goes to one remote worker, and comes from it.
+    """Tasks to one remote worker, and answers from it.
 
     Args:
-        order: of the trainer.
-        fds: of the arena, the bell, and the pipe whose end says that the worker has ended.
+        order: the trainer's message.
+        fds: of the arena, the bell, and the pipe that is closed when the worker has ended.
         makes_stale, is_shared: see TaskRelay.
         schemas: of the batches of all workers, by worker and number.
-        suspects: tasks of all workers at which one may have died, by run and number.
+        suspects: tasks at which a worker may have died, by run and number; of all workers.
         clocks: of the nodes.
-        wake: called in a thread of Ray's when a result has come.
+        wake: called in Ray's thread when a result has come.
 
     Attributes:
         actor: None before `start`.
-        calls: without a result so far, the oldest first.
-        place: where the worker is, when it has started.
-        watch: looks at the worker; None: nobody does.
-        load: how many calls its actor has, from whatever line.
-        pace: of the tasks.
-        is_told: the trainer has heard of its start.
+        calls: calls without a result so far, the oldest first.
+        place: the worker's machine and process, once it has started.
+        watch: looks at the worker; None: no watch does.
+        load: how many calls its actor has, of all lines.
+        pace: its Pace.
+        is_told: whether its start was reported to the trainer.
     """
 
     def __init__(
         self,
-        order: Start,
+        order: LaunchRequest,
         fds: list[int],
         makes_stale: bool,
         is_shared: bool,
@@ -180,40 +180,40 @@ class Line:
         self._suspects = suspects
         self._clocks = clocks
         self._is_sounding = False
-        self._ended_ns = 0  # the last call, by the clock of its node
+        self._ended_ns = 0  # end of the last call, by the clock of its node
         self._wake = wake
-        self._epoch: RelayedTask | None = None  # that the own actor was not told of
+        self._epoch: RelayedTask | None = None  # not known to its own actor yet
         self.place = Place("a node that did not take it", 0)
         self.watch: Watch | None = None
-        self._at_since_ns = 0  # when it last began with a call, as far as one knows
+        self._at_since_ns = 0  # when it last began a call, as far as known
         self.pace = Pace(is_shared)
         self._wanted = FACTOR
 
     def start(self, actor: Actor) -> None:
-        """Have the actor say that it runs."""
+        """Ask the actor to report that it runs."""
         self.actor, self._starting = actor, Reply(actor.start, self._wake)
 
     @property
     def clock(self) -> NodeClock:
-        """That of the worker's node."""
+        """The clock of the worker's node."""
         return self._clocks.setdefault(self.place.node, NodeClock())
 
     def sound(self) -> None:
-        """Learn of the clock of the node, by a call that waits for no other and brings no batch."""
+        """Measure the node's clock, by a call that waits for no other and brings no batch."""
         self._is_sounding = True
 
     @property
     def started(self) -> Started:
-        """Where it runs, as the trainer is told."""
+        """The message that it runs."""
         return Started(self.worker, self.place.pid, self.place.host)
 
     @property
     def in_flight_nbytes(self) -> int:
-        """How many bytes the batches under way take, as far as one knows."""
+        """How many bytes the batches in flight take, as far as known."""
         return self.pace.nbytes * sum(len(call.tasks) for call in self.calls)
 
     def wanted(self, most_nbytes: int) -> int:
-        """Return how many tasks it is to have, whose batches have so many bytes at most."""
+        """Return how many tasks it should have, whose batches may take `most_nbytes` together."""
         found = min(self.pace.factor(most_nbytes), self.order.in_flight // 2)
         if found != self._wanted:
             self._wanted = found
@@ -222,13 +222,13 @@ class Line:
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is under way."""
+        """Whether enough tasks are in flight."""
         is_sounding = self._is_sounding and bool(self.calls)
         return is_sounding or len(self.calls) >= self.pace.calls
 
     @property
     def busy_s(self) -> float:
-        """How long the worker may have been at what is under way."""
+        """How long the worker may have worked on the calls in flight."""
         if not self.calls:
             return 0.0
         since_ns = max(self._at_since_ns, self.calls[0].reply.sent_ns)
@@ -236,11 +236,11 @@ class Line:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether it has tasks, and time for them."""
+        """Whether it has waiting tasks, and time for them."""
         return self.is_started and not self.is_full and bool(self.channel.has_work)
 
     def count_bounded(self, ns: int) -> None:
-        """Count time in which it was held back, since enough bytes were under way."""
+        """Count time in which it was held back because enough bytes were in flight."""
         self._relay.count_bounded(ns)
 
     def have_watched(self, watches: Watches) -> None:
@@ -248,12 +248,12 @@ class Line:
         self.watch = watches.watch(self.worker, self.place)
 
     def see(self, found: tuple[int, int, int, float] | None) -> None:
-        """Note what the worker is at; see `progress_of`."""
+        """Note the worker's current batch; see `progress_of`."""
         if found is not None:
             self._relay.note(*found)
 
     def send(self, maker: Line) -> bool:
-        """Send tasks that wait to the actor of a line; False: there are none, or enough are out."""
+        """Send waiting tasks to a line's actor; False: there are none, or enough are in flight."""
         if self.is_full or maker.actor is None:
             return False
         if self._is_sounding and maker is self:
@@ -271,7 +271,7 @@ class Line:
             tasks.append(task)
         if not tasks:
             return False
-        if self._suspects:  # those of an epoch that was left are asked for no more
+        if self._suspects:  # tasks of an epoch that the loop left are not sent again
             run = tasks[-1].run
             self._suspects.difference_update([each for each in self._suspects if each[0] != run])
         sent = [tuple(task) for task in tasks]
@@ -291,10 +291,10 @@ class Line:
         maker.load += 1
 
     def land(self) -> None:
-        """Land the results that have come. Raises what Ray raises where the actor is gone.
+        """Land the results that have come. Passes on Ray's exceptions if the actor is gone.
 
         Raises:
-            NotStarted: it was gone before it started.
+            NotStarted: the actor was gone before it started.
         """
         if self._starting is not None and self._starting.has_come:
             starting, self._starting = self._starting, None
@@ -335,7 +335,7 @@ class Line:
             lag_ns = reply.came_ns + ahead_ns - free_ns - took_ns
             self.pace.note(len(call.tasks), took_ns * 1e-9, lag_ns * 1e-9)
         call.maker._ended_ns = times.ended_ns
-        call.maker._relay.count(  # of the worker that did it; below 0 it would end this line
+        call.maker._relay.count(  # of the worker that did it; a negative time would end this line
             max(0, times.computed_ns),
             max(0, times.runnable_ns),
             max(0, times.stored_ns),
@@ -362,13 +362,13 @@ class Line:
             self.pace.nbytes = len(sent.data)
 
     def fail(self, error: BaseException) -> None:
-        """Say that the worker cannot start."""
-        self.channel.fail(carried(error))  # the pipe stays open: its end would be a death
+        """Report that the worker cannot start."""
+        self.channel.fail(carried(error))  # the pipe stays open: closed, it would report a death
         self.is_ended = True
-        self._let_go()
+        self._drop_calls()
 
-    def end(self, error: BaseException | None) -> None:
-        """Let go of the worker, which has ended; the trainer is told why."""
+    def close(self, error: BaseException | None) -> None:
+        """Release the worker, which has ended, and report why to the trainer."""
         self.is_ended = True
         with contextlib.suppress(OSError):
             if error is not None:
@@ -377,23 +377,23 @@ class Line:
                     words = "shared worker %d ended (%s). Its batches are made again"
                     _log.warning(words, self.worker, printable(str(ended.cause)))
                 os.write(self._pipe, pickle.dumps(ended))
-        self._let_go()
+        self._drop_calls()
         os.close(self._pipe)
         os.close(self._bell)
 
-    def _let_go(self) -> None:
-        """Wait for no call any more."""
+    def _drop_calls(self) -> None:
+        """Drop all calls in flight."""
         for call in self.calls:
             call.maker.load -= 1
         self.calls.clear()
 
     def _ended(self, error: BaseException) -> Ended:
-        """Return what is known of a death, and suspect the tasks that were under way."""
+        """Describe a death, and suspect the tasks that were in flight."""
         words = " ".join(str(error).split()).partition(" Some common causes")[0][:_SAID]
         cause = f"pid {self.place.pid} on {self.place.host}. {type(error).__name__}: {words}"
-        is_known = False  # at which task it was
-        # an actor that never ran was at none: those that are out were lent to another
-        # and one that sounded a clock was at nothing
+        is_known = False  # the task at which it died
+        # an actor that never ran had no task: those in flight were lent to others a call that
+        # measured the clock has no task
         is_new = isinstance(error, NotStarted)
         calls = () if is_new else tuple(call for call in self.calls if call.tasks)
         if calls:
@@ -406,6 +406,6 @@ class Line:
                 if is_known:
                     self._relay.note(tasks[0].seq, tasks[0].run, -1, 0.0)
         if not is_known:
-            self._relay.leave()  # it may have died at any of many tasks, or at another program's
+            self._relay.note_idle()  # it may have died at any of many tasks
         self._suspects.update((task.run, task.seq) for call in calls for task in call.tasks)
         return Ended(self.place.pid, cause, self._is_shared and not is_known)

@@ -1,6 +1,7 @@
-"""What the nodes of a cluster are like, for the doctor: versions, memory, and how fast bytes come.
+"""Facts of a cluster's nodes for the doctor: versions, memory, and transfer rates.
 
-Imports Ray within calls. A short visit of this process to the cluster; it leaves nothing there.
+Imports Ray within calls. This process connects to the cluster for a short time and leaves nothing
+there.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from reader.cluster.address import connect
 
 __all__ = ["NodeFacts", "Versions", "examine_nodes", "versions_here"]
 
-_NBYTES = 64 << 20  # that are moved, twice
+_NBYTES = 64 << 20  # moved twice for the rate
 _PATIENCE_S = 30.0
 
 
 class Versions(NamedTuple):
-    """Of what has to be the same on all nodes."""
+    """Versions that must be the same on all nodes."""
 
     python: str
     ray: str
@@ -31,17 +32,17 @@ class Versions(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """What a node is like.
+    """The facts of a node.
 
     Attributes:
         host: its name.
-        is_here: whether it is the one that this program is on.
-        versions: there.
-        resources: of each, as Ray counts them, what the node has in all.
+        is_here: whether this program runs on it.
+        versions: on the node.
+        resources: the node's total of each, as Ray counts it.
         store_nbytes: of its object store.
-        shared_nbytes: of its /dev/shm, in which that should fit.
-        bytes_per_s: from its store to the one here; None: it is here.
-        error: why it could not be looked at; "": it was.
+        shared_nbytes: of its /dev/shm, into which the store should fit.
+        bytes_per_s: from its store to the store here; None: it is this node.
+        error: why it could not be examined; "": no error.
     """
 
     host: str
@@ -62,14 +63,14 @@ def versions_here() -> Versions:
 
 
 def examine_nodes(address: str) -> list[NodeFacts]:
-    """Return what each node that is alive is like.
+    """Return the facts of each node that is alive.
 
     Args:
         address: as `reader.Ray` takes it.
 
     Raises:
         ReaderError: nothing answers there.
-        Exception: what Ray raises where it cannot connect.
+        Exception: Ray's exceptions when it cannot connect.
     """
     import ray
 
@@ -77,7 +78,7 @@ def examine_nodes(address: str) -> list[NodeFacts]:
         here = ray.get_runtime_context().get_node_id()
         nodes = [node for node in ray.nodes() if node["Alive"]]
         options = [_options(ray, node) for node in nodes]
-        asked = [ray.remote(_look).options(**each).remote() for each in options]  # all at once
+        asked = [ray.remote(_look).options(**each).remote() for each in options]  # in parallel
         until = time.monotonic() + _PATIENCE_S
         return [_facts_of(ray, *each, here, until) for each in zip(nodes, options, asked)]
 
@@ -92,7 +93,7 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
 
 
 def _options(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of what is to run on a node."""
+    """Return the options to run a function on a node."""
     where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     return {"num_cpus": 0, "scheduling_strategy": where(node["NodeID"], soft=False)}
 
@@ -100,7 +101,7 @@ def _options(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
 def _facts_of(
     ray: Any, node: dict[str, Any], options: dict[str, Any], asked: Any, here: str, until: float
 ) -> NodeFacts:
-    """Return what a node is like. `asked`: refers to what `_look` finds there, until a time."""
+    """Return the facts of a node. `asked`: the reference to the result of `_look`."""
     resources = node["Resources"]
     is_here, store = node["NodeID"] == here, int(resources.get("object_store_memory", 0))
     unknown = Versions("", "", "")
@@ -113,13 +114,13 @@ def _facts_of(
     rate = None
     if not is_here:
         rate = 0.0
-        with contextlib.suppress(Exception):  # they do not come in time
+        with contextlib.suppress(Exception):  # no answer in time
             rate = _rate(ray, options)
     return NodeFacts(host, is_here, versions, resources, store, shared, rate)
 
 
 def _rate(ray: Any, options: dict[str, Any]) -> float:
-    """Return how many bytes a second come from a node: the better of two tries."""
+    """Return the bytes per second from a node: the better of two tries."""
     best = 0.0
     for _ in range(2):
         made = ray.remote(_bytes).options(**options).remote(_NBYTES)
@@ -132,7 +133,7 @@ def _rate(ray: Any, options: dict[str, Any]) -> float:
 
 
 def _look() -> tuple[str, Versions, int]:
-    """Return name, versions and bytes of /dev/shm of the node that this runs on."""
+    """Return name, versions and bytes of /dev/shm of the node where this runs."""
     return socket.gethostname(), versions_here(), shutil.disk_usage("/dev/shm").total
 
 

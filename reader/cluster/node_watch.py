@@ -1,8 +1,8 @@
-"""Looks at remote workers from their node: at what they are, or were when they died.
+"""Looks at remote workers from their node: at their current batch, or the last one before death.
 
-Imports the core; not Ray. An actor of the lander's own, one on each node on which a batch takes
-long or a worker died. It maps the memory of each worker, which stays when that is killed; what is
-no such memory, or another user's, is refused: a process may have a number that another had.
+Imports the core; not Ray. The lander's own actor, one on each node where a batch is slow or a
+worker died. It maps the memory of each worker, which survives the worker's death. It refuses other
+memory and that of other users, since a pid may be used again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NodeWatch:
         self._arenas: dict[int, tuple[int, Arena]] = {}
 
     def attach(self, worker: int, pid: int, arena: int) -> None:
-        """Look at a worker from now on.
+        """Begin to look at a worker.
 
         Args:
             worker: its number.
@@ -34,7 +34,7 @@ class NodeWatch:
             arena: the descriptor of its memory there.
 
         Raises:
-            OSError: the process is gone, or the system refuses that.
+            OSError: the process is gone, or the system refuses the mapping.
         """
         fd = open_regular(f"/proc/{pid}/fd/{arena}", os.O_RDWR)
         link = Path(f"/proc/self/fd/{fd}").readlink()
@@ -44,7 +44,7 @@ class NodeWatch:
         self._arenas[worker] = pid, Arena.attach(fd)
 
     def look(self, worker: int, pid: int) -> tuple[int, int, int, float] | None:
-        """Return what a worker is at, or was when it died; see `progress_of`. KeyError: unknown."""
+        """Return a worker's current or last batch; see `progress_of`. KeyError: unknown worker."""
         found, arena = self._arenas[worker]
         if found != pid:
             raise KeyError(worker)

@@ -1,8 +1,8 @@
-"""A remote worker that several programs share: a named actor of Ray, which outlives each of them.
+"""A remote worker that several programs share: a named Ray actor that outlives each of them.
 
 Imports the remote worker and the loops of several loaders. It belongs to the process that Ray
-started it in, and ends with the last program that uses it: one that was killed says nothing, and is
-let go when it has not been heard of for as long as others were.
+started for it, and ends with the last program that uses it. A program that was killed does not say
+so: it is dropped when its signs of life stop while others' go on.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from reader.worker.shared_loops import SharedLoops
 
 __all__ = ["BEAT_S", "PoolWorker"]
 
-BEAT_S = 5.0  # between two signs of life of a program
-_MISSED = 4  # signs of life of another program, after which one without any is gone
+BEAT_S = 5.0  # between a program's signs of life
+_MISSED = 4  # a program without a sign of life during this many of another's is gone
 
 
 class PoolWorker:
-    """Makes the batches of one worker of each program; in the order in which their calls come.
+    """Makes the batches of one worker of each program, in the order of their calls.
 
     Args:
         worker_id: from 0; the same for all of them.
@@ -36,17 +36,17 @@ class PoolWorker:
         self._worker_id = worker_id
         self._loops = SharedLoops(worker_id, lambda _: None)
         self._users: dict[str, RemoteWorker] = {}
-        self._missed: dict[str, Counter[str]] = {}  # by user: signs of others since its own last
-        self._worked_ns = 0  # in calls of all programs
-        self._seen_ns: dict[str, int] = {}  # by user: that, when its last call ended
-        self._calls = 0  # begun
+        self._missed: dict[str, Counter[str]] = {}  # by user: others' signs since its own
+        self._worked_ns = 0  # time in calls of all programs
+        self._seen_ns: dict[str, int] = {}  # by user: `_worked_ns` at the end of its last call
+        self._calls = 0  # begun so far
         self._is_busy = False
         threading.Thread(target=self._watch, daemon=True, name="reader-lease").start()
 
     def start(
         self, user: str, theirs: str, config: Any, in_flight: int
     ) -> tuple[CallTimes, Place, list[Sent]]:
-        """Begin to work for a program; returns what RemoteWorker.start does."""
+        """Begin to work for a program; returns the result of RemoteWorker.start."""
         with self._calling():
             self._drop(user)
             made = RemoteWorker(theirs, config, self._worker_id, in_flight, self._loops)
@@ -66,7 +66,7 @@ class PoolWorker:
             return times._replace(others_ns=others_ns), answers
 
     def beat(self, user: str) -> None:
-        """Hear that a program lives, and let go of those that have not been heard of."""
+        """Note a program's sign of life, and drop programs without one."""
         with self._calling():
             for other, missed in list(self._missed.items()):
                 if other != user:
@@ -76,8 +76,8 @@ class PoolWorker:
             if user in self._missed:
                 self._missed[user].clear()
 
-    def leave(self, user: str) -> None:
-        """Stop working for a program; without any, the process ends."""
+    def release(self, user: str) -> None:
+        """Stop working for a program; the process ends after the last one."""
         import ray
 
         with self._calling():
@@ -94,7 +94,7 @@ class PoolWorker:
 
     @contextlib.contextmanager
     def _calling(self) -> Iterator[None]:
-        """Have something to do meanwhile."""
+        """Count as busy within the block."""
         self._calls += 1
         self._is_busy = True
         try:
@@ -103,7 +103,7 @@ class PoolWorker:
             self._is_busy = False
 
     def _watch(self) -> None:
-        """End the process where nobody calls any more: all programs were killed."""
+        """End the process when no calls come any more: all programs were killed."""
         pause = threading.Event()
         seen, since = -1, time.monotonic()
         while True:

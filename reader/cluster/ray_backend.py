@@ -1,7 +1,7 @@
-"""Ray: where workers on other machines come from, as the argument `backend` of a loader.
+"""Ray: the source of workers on other machines, as the argument `backend` of a loader.
 
-Imports the checks. An object of options; it owns no resource, and Ray is imported by the processes
-that use it alone.
+Imports the checks. An object of options: it owns no resource, and only processes that use Ray
+import it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 __all__ = ["Ray"]
 
 _LEAST_NBYTES = 256 << 20
-_PART = 16  # of an object store: each of 8 ranks of a node then leaves half of it to others
+_PART = 16  # of an object store: 8 ranks of a node then leave half of it to others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,23 +26,24 @@ class Ray(BackendOption):
     """Workers are actors on a cluster of Ray: pass it as `backend=` with `num_workers`.
 
     Args:
-        address: of the cluster, as `ray.init` takes it: "auto", "host:port"; None: the one that
-            this program is connected to, or that the environment names (RAY_ADDRESS), else a local
-            one that starts with the workers.
-        resources: what each worker takes, as {"CPU": 1}; other names are the cluster's own.
-        max_in_flight_bytes: most bytes of batches that have been made and not landed yet, so that a
+        address: of the cluster, as `ray.init` takes it: "auto", "host:port"; None: the cluster that
+            this program is connected to, or that the environment names (RAY_ADDRESS); otherwise a
+            local one that starts with the workers.
+        resources: resources of each worker, as {"CPU": 1}; other names are the cluster's own.
+        max_in_flight_bytes: the most bytes of batches that are made and not landed yet, so that a
             slow trainer does not fill the cluster's object store. None: a sixteenth of the smallest
             node's, and at least 256 MiB.
-        runtime_env: of the workers, as `ray.init` takes it; None: that of this program, where it is
+        runtime_env: of the workers, as `ray.init` takes it; None: this program's, if it is
             connected to the cluster.
         strategy: `scheduling_strategy` of the actors, such as "SPREAD"; None: Ray's default.
-        start_timeout: seconds after which workers that the cluster has no room for are told.
-        pool: a name; all programs of the cluster that give the same one, such as the ranks of a
-            training, share its workers: worker k makes the batches of each one's worker k, in the
-            order in which they are asked for. It ends with the last of them. None: own workers.
+        start_timeout: seconds after which a warning tells of workers that the cluster has no space
+            for.
+        pool: a name. All programs of the cluster with the same name, such as the ranks of a
+            training, share workers: worker k makes the batches of each program's worker k, in the
+            order of their requests. The pool ends with the last program. None: own workers.
 
     Raises:
-        ConfigError: Ray is not installed, or an argument cannot work.
+        ConfigError: Ray is not installed, or an argument is invalid.
     """
 
     address: str | None = None
@@ -84,7 +85,7 @@ class Ray(BackendOption):
             object.__setattr__(self, "max_in_flight_bytes", size)
 
     def here(self) -> Ray:
-        """Return this, with what is None taken from the program's own connection to the cluster."""
+        """Return a copy: options that are None come from this program's connection to Ray."""
         ray = sys.modules.get("ray")
         if ray is None or not ray.is_initialized():
             return self
@@ -95,7 +96,7 @@ class Ray(BackendOption):
         return dataclasses.replace(self, address=context.gcs_address, runtime_env=env or None)
 
     def most_in_flight(self, nodes: list[dict[str, Any]]) -> int:
-        """Return the most bytes of batches under way. `nodes`: as `ray.nodes` tells them."""
+        """Return the most bytes of batches in flight. `nodes`: the result of `ray.nodes`."""
         if self.max_in_flight_bytes is not None:
             return self.max_in_flight_bytes
         alive = [node["Resources"] for node in nodes if node["Alive"]]

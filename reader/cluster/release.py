@@ -1,6 +1,6 @@
-"""What trainer and workers must have in common: the version of this package, and of Python.
+"""The versions that trainer and workers must share: of this package and of Python.
 
-Imports the version. Asked on either side, and compared by the worker.
+Imports the version. Both sides compute it, and the worker compares.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ PYTHON = ".".join(map(str, sys.version_info[:2]))
 
 
 def release() -> str:
-    """Return both, as a sentence has them."""
+    """Return both versions as a text."""
     return f"lodreader {_version.__version__} under Python {PYTHON}"

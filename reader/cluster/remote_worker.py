@@ -1,7 +1,7 @@
-"""A worker on another machine: an actor of Ray, which runs the same loop as every other worker.
+"""A worker on another machine: a Ray actor that runs the same loop as every other worker.
 
 Imports the core, the loop and the pickled configs; not Ray. It belongs to the process that Ray
-started it in. It stacks batches in an arena of its own, whose slots Ray copies into its store.
+started for it. It stacks batches in its own arena, whose slots Ray copies into its store.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SMALL_NBYTES = 1 << 14
 
 
 class Sent(NamedTuple):
-    """An answer of a worker, the bytes of its slot, and schemas new in its call, by number.
+    """An answer of a worker, the bytes of its slot, and the new schemas of its call, by number.
 
-    `worker` names the process for good, which has its own numbers.
+    `worker`: a unique name of the process, which numbers its own schemas.
     """
 
     worker: str
@@ -43,11 +43,11 @@ class Sent(NamedTuple):
 
 
 class CallTimes(NamedTuple):
-    """When a call was at work, by `time.monotonic_ns` there, and what it took, in ns.
+    """When a call ran, by `time.monotonic_ns` there, and its times in ns.
 
-    `computed_ns`: of cores; `runnable_ns`: in which it could have computed, and had none;
-    `stored_ns`: in which Ray copied the batches of the call before into its store; `others_ns`: in
-    which the worker was at calls of other programs, since the last one of this.
+    `computed_ns`: CPU time; `runnable_ns`: time in which it was ready and had no core; `stored_ns`:
+    time in which Ray copied the previous call's batches into its store; `others_ns`: time of other
+    programs' calls since this program's last one.
     """
 
     begun_ns: int
@@ -59,7 +59,7 @@ class CallTimes(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a worker is: the machine's name, the process, and the number that Ray has for the node.
+    """The place of a worker: the machine's name, the process, and Ray's id of the node.
 
     `arena`: descriptor of its memory in that process.
     """
@@ -74,14 +74,14 @@ class RemoteWorker:
     """Makes the batches of one worker.
 
     Args:
-        theirs: the `release` where the trainer is.
-        config: that of all workers.
+        theirs: the trainer's `release`.
+        config: of all workers.
         worker_id: from 0.
         in_flight: the most tasks that it may have.
-        loops: of the process, where it works for several loaders; None: for this one alone.
+        loops: of the process, if it works for several loaders; None: for this one alone.
 
     Raises:
-        ReaderError: this package or Python has another version here, and may speak otherwise.
+        ReaderError: this package or Python has another version here, so the messages may differ.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class RemoteWorker:
         self._loops = SharedLoops(worker_id, lambda _: None) if loops is None else loops
         self._loops.open(self._channel, 0, config.unpickled)
         self._runnable = RunnableClock()
-        self._lent: list[weakref.ref[Any]] = []  # to arrays that Ray copies when a call has ended
+        self._lent: list[weakref.ref[Any]] = []  # arrays that Ray copies after a call has ended
         self._ended_ns = self._stored_ns = 0
 
     def start(self) -> tuple[CallTimes, Place, list[Sent]]:
-        """Return where it is, and whether the worker could start."""
+        """Return its place, and whether the worker could start."""
         begun_ns = time.monotonic_ns()
         ray = sys.modules.get("ray")
         node = "" if ray is None else ray.get_runtime_context().get_node_id()
@@ -114,13 +114,13 @@ class RemoteWorker:
         return CallTimes(begun_ns, time.monotonic_ns()), place, answers
 
     def work(self, tasks: list[tuple[Any, ...]]) -> tuple[CallTimes, list[Sent]]:
-        """Do tasks, in their order; returns what that took, and the answers."""
+        """Do tasks in order; returns the times and the answers."""
         begun_ns, computed_ns = time.monotonic_ns(), time.process_time_ns()
-        runnable_ns = self._runnable.read_ns()  # between calls Ray or another program may wait
+        runnable_ns = self._runnable.read_ns()  # between calls others may wait for a core
         stored_ns = max(0, self._stored_ns - self._ended_ns)
         self._lent.clear()
-        self._relay.release()  # what was returned last has been copied by now
-        loop = self._loops.enter(self._channel)  # before anything of the user's is unpickled
+        self._relay.release()  # the last answers have been copied by now
+        loop = self._loops.enter(self._channel)  # before any object of the user's is unpickled
         for each in tasks if loop is not None else ():
             task = self._relay.begin(RelayedTask(*each))
             if task is not None and loop is not None:
@@ -135,7 +135,7 @@ class RemoteWorker:
         self._stored_ns = time.monotonic_ns()
 
     def close(self) -> None:
-        """Let go of the loader; the process may work for others."""
+        """Stop working for the loader; the process may work for others."""
         self._arena.stop()
         self._loops.close_stopped()
         self._arena.close()
@@ -144,14 +144,14 @@ class RemoteWorker:
 
     def _answers(self) -> list[Sent]:
         found = []
-        # of this call alone: nobody knows which of the earlier ones were landed, and in which order
+        # only of this call: it is unknown which earlier calls were landed, and in which order
         told = {0}
         while (taken := self._relay.take()) is not None:
             answer, rows = taken
             data: Any = rows
             if rows is not None and len(rows) <= _SMALL_NBYTES:
-                data = rows.tobytes()  # within the pickle: quicker than a buffer beside it
-            elif rows is not None:  # Ray lets go of it when it has been copied
+                data = rows.tobytes()  # within the pickle: faster than a separate buffer
+            elif rows is not None:  # Ray drops it after copying it
                 self._lent.append(weakref.ref(rows, self._note_stored))
             new: dict[int, bytes] = {}
             if answer.schema not in told:

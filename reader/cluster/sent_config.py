@@ -1,7 +1,7 @@
-"""The config of workers as it lies in the cluster's object store: put there once, opened by each.
+"""The config of workers in the cluster's object store: put there once, opened by each.
 
-Imports Ray where it is used, the pickled configs, and what the workers of a node share. The lander
-puts it and keeps the references; a worker keeps none.
+Imports Ray where it is used, the pickled configs and node_files. The lander puts it there and keeps
+the references; a worker keeps none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["SentConfig", "put_config"]
 
-_CHUNK_NBYTES = 64 << 20  # at a time in a node's store, which may have little room
+_CHUNK_NBYTES = 64 << 20  # at a time in a node's store, which may be small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +30,10 @@ class SentConfig:
     """A RemoteConfig whose files are objects of the store.
 
     Attributes:
-        name: of what the workers of a node share; nobody can guess it.
+        name: of the files that the workers of a node share; nobody can guess it.
         data: the pickle.
         sizes: see RemoteConfig.
-        files: of each file the number of bytes, and the references to its content, in order.
+        files: for each file its number of bytes and the references to its content, in order.
     """
 
     name: str
@@ -42,7 +42,7 @@ class SentConfig:
     files: Sequence[tuple[int, Sequence[Any]]]
 
     def unpickled(self) -> WorkerConfig:
-        """Return the config, in a worker. Raises what `open_remote` and the cluster raise."""
+        """Return the config, in a worker. Passes on exceptions of `open_remote` and the cluster."""
         fds = node_files(self.name, len(self.files), self._make) if self.files else []
         return open_remote(self.data, fds, self.sizes)
 
@@ -66,7 +66,7 @@ def _put(fd: int, nbytes: int) -> list[Any]:
 
     if not nbytes:
         return []
-    # unmapped when the last array goes, which an older Ray keeps a while
+    # unmapped with the last array, which an older Ray keeps for a while
     content = np.frombuffer(mmap.mmap(fd, nbytes, access=mmap.ACCESS_READ), np.uint8)
     begins = range(0, nbytes, _CHUNK_NBYTES)
     return [ray.put(content[at : at + _CHUNK_NBYTES]) for at in begins]

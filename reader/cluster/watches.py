@@ -1,6 +1,6 @@
-"""The lander's watches of remote workers: one actor a node, made where one is needed.
+"""The lander's watches of remote workers: one actor per node, made when needed.
 
-Imports what such an actor runs. They belong to the lander, and end with it.
+Imports NodeWatch. They belong to the lander, and end with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reader.errors import ReaderError
 
 __all__ = ["Watch", "Watches"]
 
-_PATIENCE_S = 2.0  # for what was seen of a worker that died
+_PATIENCE_S = 2.0  # for the last look at a worker that died
 
 
 class Watch:
@@ -27,8 +27,8 @@ class Watch:
         ray: the module.
         actor: a NodeWatch of its node.
         worker: its number.
-        place: where it is.
-        wake: called when something has come.
+        place: of the worker.
+        wake: called when an answer has come.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Watch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it looks, or cannot."""
+        """Whether it is known if it can look."""
         return self._attaching.has_come
 
     @property
@@ -52,26 +52,26 @@ class Watch:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the node does not let it look; False also where the worker was gone by then."""
+        """Whether the node refuses to look; False also if the worker was gone by then."""
         error = self._attaching.error if self._attaching.has_come else None
         is_gone = isinstance(error, (FileNotFoundError, ProcessLookupError))
         return isinstance(error, (OSError, ReaderError)) and not is_gone
 
     def look(self) -> tuple[int, int, int, float] | None:
-        """Return what the worker was seen at, if anything new was, and look again."""
+        """Return the worker's batch if a new look has come, and look again."""
         found = None
         if not self.is_attached:
             return None
         if self._looking is not None:
             if not self._looking.has_come:
                 return None
-            with contextlib.suppress(Exception):  # the node is gone, which the line notices
+            with contextlib.suppress(Exception):  # the node is gone: the line notices that
                 found = self._looking.result()
         self._looking = Reply(self._look, self._wake)
         return found
 
     def last(self) -> tuple[int, int, int, float] | None:
-        """Return what a worker that died was at; None: at nothing, or its node is gone."""
+        """Return the batch at which a worker died; None: it was idle, or its node is gone."""
         with contextlib.suppress(Exception):
             found: tuple[int, int, int, float] | None
             found = self._ray.get(self._look(), timeout=_PATIENCE_S)
@@ -80,7 +80,7 @@ class Watch:
 
 
 class Watches:
-    """Makes them.
+    """Makes the watches.
 
     Args:
         ray: the module.
@@ -92,7 +92,7 @@ class Watches:
         self._nodes: dict[str, Any] = {}
 
     def watch(self, worker: int, place: Place) -> Watch:
-        """Have a worker looked at from now on."""
+        """Begin to look at a worker."""
         if place.node not in self._nodes:
             ray = self._ray
             where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy

@@ -30,14 +30,14 @@ __all__ = [
 T = TypeVar("T")
 
 MAX_TEXT = 2000
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for what a `class` statement made
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for classes of a `class` statement
 
-# What a call of the user's code may raise; a KeyboardInterrupt in the trainer is a real one.
+# Exceptions that a call of the user's code may raise; a KeyboardInterrupt in the trainer is real.
 FROM_USER = (Exception, SystemExit, GeneratorExit)
 
 
 def attempt(do: Callable[..., T], *args: Any) -> T | None:
-    """Return `do(*args)`, or None where that raises."""
+    """Return `do(*args)`, or None if it raises."""
     try:
         return do(*args)
     except FROM_USER:
@@ -45,7 +45,7 @@ def attempt(do: Callable[..., T], *args: Any) -> T | None:
 
 
 def guarded(to_text: Callable[[Any], str], value: object) -> str:
-    """Return `to_text(value)`, of limited length, or a stand-in if that raises; never raises."""
+    """Return `to_text(value)`, of limited length, or a placeholder if that raises; never raises."""
     try:
         return str.__str__(to_text(value))[:MAX_TEXT]
     except BaseException:
@@ -64,7 +64,7 @@ def type_name(cls: type) -> str:
 def names(cls: type[BaseException]) -> list[tuple[str, str]]:
     """Return (module, qualname) of `cls` and of its bases, nearest first.
 
-    The main module has its name in the trainer; a spawned worker has it under another one.
+    The main module has its name in the trainer; in a spawned worker it has another.
     """
     return [_own_names(base) for base in cls.__mro__ if issubclass(base, BaseException)]
 
@@ -86,7 +86,7 @@ def static_base(cls: type[BaseException]) -> type[BaseException]:
 
 
 def user_defines(cls: type[BaseException], name: str) -> bool:
-    """Say whether a class written in Python, `cls` or a base of it, defines `name`."""
+    """Whether a Python class, `cls` or a base of it, defines `name`."""
     return any(name in vars(base) for base in cls.__mro__ if base.__flags__ & _HEAP_TYPE)
 
 
@@ -106,7 +106,7 @@ def descriptors(cls: type[BaseException]) -> dict[str, Any]:
 
 
 def is_unset(descriptor: Any, value: object) -> bool:
-    """Say whether a field in C reads None because it was never set."""
+    """Whether a field in C reads None because it was never set."""
     return value is None and not descriptor.__objclass__.__flags__ & _HEAP_TYPE
 
 
@@ -125,8 +125,8 @@ def find_by_name(
 def find_by_walk(module: str, qualname: str, address: int) -> type[BaseException] | None:
     """Find a class of that name among all in this process.
 
-    There may be several, if a function makes the class. The one at the `address` that it has in the
-    worker wins (a forked worker shares addresses), or else the newest.
+    There may be several, if a function makes the class. The class at the worker's `address` wins (a
+    forked worker shares addresses), otherwise the newest.
     """
     newest: type[BaseException] | None = None
     seen: set[type] = set()

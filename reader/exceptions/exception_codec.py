@@ -1,8 +1,8 @@
-"""Encode an exception as bytes, and back: same class, arguments, attributes, notes and chain.
+"""Encode and decode an exception as bytes: same class, arguments, attributes, notes and chain.
 
-The user's code may have broken any method of its exception, so that every call of one is guarded,
-and fields go through the descriptors of `BaseException`. Imports `reader.errors` and
-the other modules of this room; keeps no state, and the bytes belong to the caller.
+Any method of the user's exception may be broken, so every call of one is guarded, and fields are
+read through the descriptors of `BaseException`. Imports `reader.errors` and the other modules of
+this room; keeps no state, and the bytes belong to the caller.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN = (str, bytes, int, float, bool, type(None))
 
 _dict_of: Any = BaseException.__dict__["__dict__"]
 _args_of: Any = BaseException.__dict__["args"]
-cause_of: Any = BaseException.__dict__["__cause__"]  # reads and writes past any override
+cause_of: Any = BaseException.__dict__["__cause__"]  # read and write past any override
 _context_of: Any = BaseException.__dict__["__context__"]
 _suppress_of: Any = BaseException.__dict__["__suppress_context__"]
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())  # from Python 3.11
@@ -61,12 +61,12 @@ class _Value:
 
 @dataclass(slots=True)
 class _Node:
-    """One exception of the chain. Exceptions name each other by their position in the chain."""
+    """One exception of the chain. Exceptions refer to each other by their position in the chain."""
 
-    names: list[tuple[str, str]]  # (module, qualname) of its class and of the bases of that
-    is_importable: bool = True  # in the worker
+    names: list[tuple[str, str]]  # (module, qualname) of its class and its bases
+    is_importable: bool = True  # whether the worker can import it
     class_id: int = 0  # address of the class: the same in a trainer that forked the worker
-    by_value: list[bytes] = field(default_factory=list)  # the class, where it is not importable
+    by_value: list[bytes] = field(default_factory=list)  # the class, if it is not importable
     whole: bytes | None = None  # the pickled exception, if its type is an extension type
     text: str = ""  # its str()
     args: list[_Value] = field(default_factory=list)
@@ -77,15 +77,15 @@ class _Node:
     cause: int | None = None
     context: int | None = None
     suppress_context: bool = False
-    notes: list[str] = field(default_factory=list)  # ours: what could not be carried
+    notes: list[str] = field(default_factory=list)  # this package's: parts that are lost
 
 
 def encode(exc: BaseException) -> bytes:
     """Turn `exc`, with its arguments, attributes, notes, causes and contexts, into bytes.
 
     Never raises, whatever `exc` is. It calls the user's `__str__` and `__reduce__`, guarded. An
-    argument or attribute becomes its `repr` if it cannot be pickled, or if all together would take
-    more than 8 MiB with it.
+    argument or attribute becomes its `repr` if it cannot be pickled, or if the sum would exceed 8
+    MiB.
     """
     try:
         return pickle.dumps(_Encoder(exc).nodes)
@@ -101,13 +101,13 @@ def encode(exc: BaseException) -> bytes:
 
 
 def decode(data: bytes) -> BaseException:
-    """Rebuild the exception that `encode` was given.
+    """Rebuild an exception from `encode`.
 
     Its class is found by import, or among the classes in this process, or by value. If all fail,
-    the nearest base class stands in, and a note names the type. The user's `__init__` and `__new__`
-    are not called; the user's `__setstate__` is.
+    the nearest base class replaces it, and a note names the type. The user's `__init__` and
+    `__new__` are not called; the user's `__setstate__` is.
 
-    Never raises for what the user's exception does. Bytes that are not from `encode` give an
+    Never raises, whatever the user's exception does. Bytes that are not from `encode` give an
     `InternalError`.
     """
     try:
@@ -135,9 +135,9 @@ class _Encoder:
         self.nodes: list[_Node] = []
         self._bytes_left = _MAX_BYTES
         self._positions: dict[int, int] = {}
-        self._found: list[BaseException] = []  # keeps them alive, so that no id is used again
+        self._found: list[BaseException] = []  # keep them alive, so that ids stay unique
         self._position(root)
-        for exc in self._found:  # grows while exceptions are found
+        for exc in self._found:  # the list grows meanwhile
             node = _Node(names(type(exc)))
             self.nodes.append(node)
             try:
@@ -149,7 +149,7 @@ class _Encoder:
                 )
 
     def _position(self, exc: BaseException) -> int | None:
-        """Return the position of `exc` among the nodes; None when there are too many."""
+        """Return the position of `exc` among the nodes; None if there are too many."""
         position = self._positions.get(id(exc))
         if position is None and len(self._found) < _MAX_NODES:
             position = self._positions[id(exc)] = len(self._found)
@@ -216,13 +216,13 @@ class _Encoder:
 
 
 class _Decoder:
-    """Makes all exceptions of a chain, and then fills them, so that a chain may have cycles."""
+    """Makes all exceptions of a chain, then fills them, so that a chain may have cycles."""
 
     def __init__(self, nodes: list[_Node]) -> None:
         self._nodes = nodes
         self._made: dict[int, BaseException] = {}
-        self._complete: set[int] = set()  # those that were unpickled whole
-        for position in reversed(range(len(nodes))):  # members of a group mostly before the group
+        self._complete: set[int] = set()  # exceptions that were unpickled whole
+        for position in reversed(range(len(nodes))):  # members usually come before their group
             self._shell(position)
         self.exceptions = [self._made[position] for position in range(len(nodes))]
         for position in range(len(nodes)):
@@ -243,7 +243,7 @@ class _Decoder:
         return self._made[position]
 
     def _empty(self, node: _Node, cls: type[BaseException]) -> BaseException:
-        """Make an exception of `cls`, calling only the constructor of its C base."""
+        """Make an exception of `cls` by the constructor of its C base only."""
         base = static_base(cls)
         if node.group is not None and issubclass(cls, _Group):
             message, members = node.group
@@ -283,7 +283,7 @@ class _Decoder:
                 loaded = self._load(node, f"attribute {name!r}", value)
                 if name in slots:
                     attempt(slots[name].__set__, exc, loaded)
-                else:  # its class is lost; a plain attribute replaces the slot
+                else:  # its class is lost: a plain attribute replaces the slot
                     attributes[name] = loaded
         if self._set_state(node, exc):
             node.attributes = [(k, v) for k, v in node.attributes if k == "__notes__"]
@@ -297,7 +297,7 @@ class _Decoder:
             add_note(exc, note)
 
     def _set_state(self, node: _Node, exc: BaseException) -> bool:
-        """Pass the state to the user's own `__setstate__`; return whether it took it."""
+        """Pass the state to the user's own `__setstate__`; return whether that succeeded."""
         if node.state is None or node.state.pickled is None:
             return False
         if not user_defines(type(exc), "__setstate__"):
@@ -328,7 +328,7 @@ def _find_class(node: _Node) -> type[BaseException] | None:
         found = find_by_walk(module, qualname, node.class_id) or find_by_name(module, qualname)
     for form in node.by_value if found is None else ():
         found = found or as_exception_class(attempt(pickle.loads, form))
-        if found is not None:  # the next exception of this class is found by these names
+        if found is not None:  # the next exception of this class is found by name
             attempt(setattr, found, "__module__", module)
             attempt(setattr, found, "__qualname__", qualname)
     return found

@@ -1,4 +1,4 @@
-"""Pickle the values that an exception holds: bounded in size, with exceptions by reference.
+"""Pickle the values of an exception: bounded in size, with exceptions by reference.
 
 Imports `reader.exceptions.exception_class`, and cloudpickle when plain pickle refuses a value.
 `reader.exceptions.exception_codec` uses it, and owns the list that the references index.
@@ -17,11 +17,11 @@ from reader.exceptions.exception_class import find_by_name
 __all__ = ["TooLarge", "class_by_value", "dump", "load"]
 
 
-_CLASS_BYTES = 1 << 20  # limit for a class: its code, and the globals that the code uses
+_CLASS_BYTES = 1 << 20  # limit of a class with its code and the globals that it uses
 
 
 class TooLarge(Exception):
-    """A value takes more bytes than it may."""
+    """A value takes too many bytes."""
 
 
 class _BoundedFile(io.BytesIO):
@@ -36,10 +36,10 @@ class _BoundedFile(io.BytesIO):
 
 
 class _ByReference:
-    """Makes a pickler write a reference in place of each exception that it meets.
+    """Makes a pickler write references in place of exceptions.
 
-    `position` is an attribute of the pickler, not a closure of its class: a class is freed by the
-    garbage collector alone, and would keep the exceptions and their frames alive until then.
+    `position` is an attribute of the pickler, not a closure of its class: only the garbage
+    collector frees a class, which would keep the exceptions and their frames alive until then.
     """
 
     position: Callable[[BaseException], int | None]
@@ -58,7 +58,7 @@ def _cloud_pickler() -> Any:
 
     class CloudPickler(_ByReference, cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
-            # Pickled by value, a class of the main module would not be the trainer's own class.
+            # By value, a class of the main module would differ from the trainer's own class.
             if isinstance(obj, type) and find_by_name("__main__", obj.__qualname__) is obj:
                 return NotImplemented
             return super().reducer_override(obj)
@@ -67,13 +67,13 @@ def _cloud_pickler() -> Any:
 
 
 def dump(value: object, position: Callable[[BaseException], int | None], limit_bytes: int) -> bytes:
-    """Pickle `value`, through cloudpickle where plain pickle refuses it.
+    """Pickle `value`, by cloudpickle if plain pickle refuses it.
 
     Args:
         value: anything.
-        position: gives the reference that is written in place of an exception inside `value`; None
-            pickles the exception itself.
-        limit_bytes: how long the result may be.
+        position: returns the reference to write in place of an exception in `value`; None: pickle
+            the exception itself.
+        limit_bytes: limit of the result.
 
     Raises:
         TooLarge: it is longer; raised before all of it is made.
@@ -103,16 +103,16 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(pickled: bytes, exceptions: list[BaseException]) -> Any:
-    """Unpickle what `dump` made, with each reference resolved in `exceptions`."""
+    """Unpickle the result of `dump`; references are indices into `exceptions`."""
     unpickler = _Unpickler(io.BytesIO(pickled))
     unpickler.exceptions = exceptions
     return unpickler.load()
 
 
 def class_by_value(cls: type) -> list[bytes]:
-    """Pickle a class that no import finds, with its code; plain `pickle.loads` reads it.
+    """Pickle a class with its code, if no import finds it; plain `pickle.loads` reads it.
 
-    The first form refers to bases in the main module by name, so that the trainer's own become its
+    The first form refers to bases in the main module by name, so that it gets the trainer's own
     bases; the second includes them, for a trainer with another main module.
     """
     import cloudpickle

@@ -1,8 +1,8 @@
 """Prepare an exception of a worker for the user's loop.
 
-Adds where it was raised, and replaces types that must not be raised as they are. `encode` (in the
-worker) and `decode` (in the trainer) come from `reader.exceptions.exception_codec`. Imports that
-module, `exception_class` and `reader.errors`; keeps no state.
+Adds a note of where it was raised, and replaces types that must not be raised unchanged. `encode`
+(in the worker) and `decode` (in the trainer) come from `reader.exceptions.exception_codec`. Imports
+that module, `exception_class` and `reader.errors`; keeps no state.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = [
 ]
 
 _PACKAGE = str(Path(__file__).parents[1])
-# the files of the core have the names that they were built from
+# files of the core appear under their source names
 _OWN_FILES = (f"{_PACKAGE}{os.sep}", "cython_ext/reader/_core/", "reader/_core/")
 _SHOWS_NOTES = sys.version_info >= (3, 11)
 
 
 class RemoteTraceback(Exception):
-    """The traceback of a worker, as the cause of the exception it raised (Python 3.10 only)."""
+    """A worker's traceback, as the cause of its exception (Python 3.10 only)."""
 
 
 def from_user_code(found: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the loader's own frames before the first one of the user's.
 
-    One that has no other frames is returned whole.
+    A traceback of only such frames is returned whole.
     """
     inner = found
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
@@ -49,7 +49,7 @@ def from_user_code(found: TracebackType | None) -> TracebackType | None:
 
 
 def traceback_text(exc: BaseException) -> str:
-    """Return the traceback of `exc` and of its chain as Python prints it; never raises.
+    """Return the traceback of `exc` and its chain, as Python prints it; never raises.
 
     It begins with the user's code, which the loader called.
     """
@@ -61,10 +61,10 @@ def traceback_text(exc: BaseException) -> str:
 
 
 def with_context(exc: BaseException, *, where: str, traceback_text: str) -> BaseException:
-    """Add a note to `exc` that says where it was raised, and return `exc`.
+    """Add a note of where `exc` was raised, and return `exc`.
 
-    The same note is not added twice: with `num_workers=0` the dataset may raise the same object at
-    each pass over a sample, and its notes must not grow.
+    The same note is not added twice: with `num_workers=0` the dataset may raise the same object
+    again and again, and its notes must not grow.
 
     Python 3.10 prints no notes: there the note is kept in `__notes__` as later versions do, and an
     exception without a cause gets a `RemoteTraceback` with the same text as its cause.
@@ -84,10 +84,10 @@ def with_context(exc: BaseException, *, where: str, traceback_text: str) -> Base
 
 
 def as_user_error(exc: BaseException) -> BaseException:
-    """Return what may be raised in the user's loop for `exc`.
+    """Return an exception that may be raised in the user's loop for `exc`.
 
-    StopIteration would silently end the loop, and SystemExit the program: they, and types like
-    them, become the `__cause__` of a `DatasetError`. Any other exception is returned as it is.
+    StopIteration would silently end the loop, and SystemExit the program: such types become the
+    `__cause__` of a `DatasetError`. Any other exception is returned unchanged.
     """
     if isinstance(exc, (StopIteration, StopAsyncIteration)):
         effect = "it would end the loop over the batches early and silently"

@@ -101,7 +101,7 @@ class TableFolder:
         if found is not None:
             return found
         folder = self._folder
-        with folder.turn(_LOCK, _PATIENCE_S, self._parts) as is_alone:
+        with folder.exclusive(_LOCK, _PATIENCE_S, self._parts) as is_alone:
             found = self._find(name, made_of)  # another process made it meanwhile
             if found is None:
                 for left in folder.names(f"{name}.", ".part") if is_alone else ():

@@ -1,8 +1,8 @@
 """The trainer's last step: from a batch in the arena to the user's framework and place.
 
-Modules named after a framework import it, on first use, and no others do. This package may import
-errors, places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch; what
-copies batches to a device has a stream there.
+Only modules named after a framework import it, on first use. This package may import errors,
+places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch; a Device has a
+stream on its device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def make_adapters(
 ) -> list[Adapter | Device]:
     """Return, for each place, the function that makes the user's batch from a LoDTensorArray.
 
-    A place that is a device has a Device, which copies the batch there.
+    For a place on a device it is a Device, which copies the batch there.
 
     Args:
         framework: "numpy", "torch", "paddle" or "jax"; imported here.
@@ -65,7 +65,7 @@ def _paddle_adapter(place: Place, form: Any) -> Adapter | Device:
 
 
 def _jax_adapters(places: Sequence[Place]) -> list[Adapter | Device]:
-    """Return what copies batches ahead where all places are GPUs; else what JAX copies by."""
+    """Return Devices, which copy ahead, if all places are GPUs; otherwise plain adapters."""
     from reader.frameworks.jax import is_jax_gpu, jax_target, to_jax
 
     targets = [jax_target(place) for place in places]
@@ -77,11 +77,11 @@ def _jax_adapters(places: Sequence[Place]) -> list[Adapter | Device]:
 
 
 def torch_adapter(place: Place, keeps_arrays: bool = False) -> Adapter | Device:
-    """Return what makes torch's batch of a place.
+    """Return the adapter of a place for torch.
 
     Args:
         place: `check_places` has checked it.
-        keeps_arrays: what a worker sent as a NumPy array stays one.
+        keeps_arrays: whether fields that a worker sent as NumPy arrays stay such.
     """
     if place.kind == "cpu":
         from reader.frameworks.torch import to_torch, to_torch_as_sent
@@ -97,13 +97,13 @@ def torch_adapter(place: Place, keeps_arrays: bool = False) -> Adapter | Device:
 
 
 def make_unpacked(framework: str, is_collated: bool) -> LeafMaker | None:
-    """Return what makes the user's batch of arrays and tensors that lie in no arena.
+    """Return the LeafMaker for batches of arrays and tensors that lie in no arena.
 
-    None: they are packed first, since only an adapter makes the batch of this framework.
+    None: batches are packed first, since this framework needs an adapter.
 
     Args:
         framework: see `make_adapters`.
-        is_collated: a `collate_fn` made them, and not the dataset.
+        is_collated: whether a `collate_fn` made them, and not the dataset.
     """
     if framework == "torch":
         from reader.frameworks.torch import leaf_maker
@@ -128,10 +128,10 @@ def check_places(framework: str, places: Sequence[Place], remedy: str = _REMEDY)
     Args:
         framework: see `make_adapters`.
         places: where the batches go.
-        remedy: what was given and what to give, in the words of the loader; "{}" is the place.
+        remedy: the given argument and the remedy, in the loader's words; "{}" is the place.
 
     Raises:
-        ConfigError: a place that the framework as installed lacks.
+        ConfigError: the installed framework lacks a place.
     """
     for place in places:
         if place.kind == "cpu":

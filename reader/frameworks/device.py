@@ -1,4 +1,4 @@
-"""What a framework does for one device: copies on a stream of its own, and events behind them.
+"""The protocol of a device: a framework's copies on their own stream, and events behind them.
 
 Imports types alone. The engine's Copier calls it; the devices of torch and Paddle implement it.
 """
@@ -14,11 +14,11 @@ __all__ = ["Device"]
 
 
 class Device(Protocol):
-    """One device, with a stream for copies to it. All is called in the thread that iterates.
+    """One device, with a stream for copies to it. Only the thread that iterates calls it.
 
     Attributes:
-        locker: what locks the pages that it copies from; None: nothing.
-        frees_in_order: memory freed here is used again in the order of its stream; if False, a
+        locker: locks the pages that it copies from; None: they are not locked.
+        frees_in_order: whether freed memory is used again in the order of its stream. If False, a
             tensor must not be freed before its copy is done.
     """
 
@@ -26,27 +26,27 @@ class Device(Protocol):
     frees_in_order: bool
 
     def copy(self, batch: LoDTensorArray, event: Any, tensors: list[Any]) -> Any:
-        """Issue the copies of a batch, and record an event behind them; wait for nothing.
+        """Issue the copies of a batch, and record an event behind them; does not wait.
 
-        An interrupt may leave it anywhere.
+        An interrupt may end it anywhere.
 
         Args:
             batch: its slot is held until the event is done.
             event: of `make_event`.
-            tensors: empty; gets each tensor that is copied to, as soon as there is one.
+            tensors: empty; gets each target tensor as soon as it exists.
 
         Returns:
             The user's batch on the device.
         """
 
     def is_capturing(self) -> bool:
-        """Whether a graph of the device is being captured now: it must be left alone meanwhile."""
+        """Whether a graph of the device is being captured now: then no work may be issued."""
 
     def make_event(self) -> Any:
         """Return an event that `copy` can record."""
 
     def record(self, event: Any) -> None:
-        """Record an event behind all that the stream was given so far."""
+        """Record an event behind all work of the stream so far."""
 
     def is_done(self, event: Any) -> bool:
         """Whether the device has passed an event; waits for nothing."""
@@ -55,9 +55,9 @@ class Device(Protocol):
         """Wait in this thread until the device has passed an event."""
 
     def await_in_consumer(self, event: Any | None, tensors: list[Any]) -> None:
-        """Have the stream on which the user works wait for an event.
+        """Make the user's stream wait for an event.
 
         Args:
             event: None: it is done.
-            tensors: what the copies made; the user may drop them while that stream uses them.
+            tensors: the targets of the copies; the user may drop them while that stream uses them.
         """

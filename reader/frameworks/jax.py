@@ -1,4 +1,4 @@
-"""Batches as jax.Arrays: on the arena's memory on the CPU, and copied by JAX to its devices.
+"""Batches as jax.Arrays: views of the arena on the CPU, copies on JAX's devices.
 
 Imports jax and LoDTensorArray. JAX holds the memory of a batch until its copy is done, or on the
 CPU for as long as the array lives, and its copies run beside the program. A field whose type JAX
@@ -25,11 +25,11 @@ __all__ = [
     "to_jax",
 ]
 
-_PINNED = "pinned_host"  # the memory that JAX calls so
+_PINNED = "pinned_host"  # JAX's name of page-locked memory
 
 
 def missing_jax_device(place: Place) -> str | None:
-    """Say why batches cannot go to a place; None: they can."""
+    """Return why batches cannot go to a place; None: they can."""
     version = f"jax {jax.__version__}"
     if place.target is not None:
         return None
@@ -53,7 +53,7 @@ def jax_target(place: Place) -> Any:
 
     Args:
         place: "cpu", another backend of JAX and the number of its device, or a jax.Device or
-            Sharding: then a batch is one array per field, divided over the devices.
+            Sharding: then each field is one array, divided over the devices.
     """
     if place.kind == "gpu_pinned":
         return jax.sharding.SingleDeviceSharding(jax.local_devices()[0], memory_kind=_PINNED)
@@ -63,13 +63,13 @@ def jax_target(place: Place) -> Any:
 
 
 def is_jax_gpu(target: Any) -> bool:
-    """Whether a target is memory of GPUs, and not of their host."""
+    """Whether a target is memory of GPUs rather than of their host."""
     is_host = getattr(target, "memory_kind", None) == _PINNED
     return not is_host and all(each.platform == "gpu" for each in jax_devices(target))
 
 
 def jax_devices(target: Any) -> set[Any]:
-    """Return the devices of a jax.Device, which is its own, or of a Sharding."""
+    """Return the devices of a Sharding, or a jax.Device itself."""
     return getattr(target, "device_set", None) or {target}
 
 
@@ -79,7 +79,7 @@ def to_jax(target: Any, batch: LoDTensorArray) -> Any:
 
 
 def jax_fields(target: Any, batch: LoDTensorArray) -> list[Any]:
-    """Return the fields of a batch, as jax.Arrays on a target where JAX has their type.
+    """Return the fields of a batch: jax.Arrays on a target, if JAX has their type.
 
     Args:
         target: a jax.Device or Sharding. Copies to a GPU go on when this returns.

@@ -1,8 +1,8 @@
-"""GPUs of JAX: batches are copied ahead of the loop, from slots that are page-locked.
+"""GPUs of JAX: batches are copied ahead of the loop, from page-locked slots.
 
-Imports jax and LoDTensorArray. JAX orders its own work behind its copies, and holds the memory that
-a copy reads until that is done; an event here is a list of the arrays that are copied to. Source:
-jax.device_put, jax.Array.is_ready.
+Imports jax and LoDTensorArray. JAX orders its own work behind its copies, and holds the source of a
+copy until it is done; an event here is a list of the target arrays. Source: jax.device_put,
+jax.Array.is_ready.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class JaxDevice:
         target: a jax.Device or a jax.sharding.Sharding.
     """
 
-    frees_in_order = True  # JAX keeps memory until all that uses it is done
+    frees_in_order = True  # JAX keeps memory until all of its uses are done
 
     def __init__(self, target: Any) -> None:
         self._target = target
         self.locker: PageLocker | None = page_locker("gpu")
 
     def is_capturing(self) -> bool:
-        """JAX records no graphs that a copy would disturb."""
+        """Return False: JAX captures no graphs."""
         return False
 
     def make_event(self) -> Any:
@@ -50,7 +50,7 @@ class JaxDevice:
         return batch.place_fields(fields)
 
     def record(self, event: Any) -> None:
-        """Record an event behind all copies so far, which a device makes in their order."""
+        """Record an event behind all copies so far; a device does them in order."""
         nothing = np.zeros((), np.uint8)
         event[:] = [jax.device_put(nothing, each) for each in jax_devices(self._target)]
 
@@ -62,16 +62,16 @@ class JaxDevice:
     def wait(self, event: Any) -> None:
         """Wait in this thread until the copies of an event are done."""
         for each in event:
-            with contextlib.suppress(RuntimeError):  # it is deleted
+            with contextlib.suppress(RuntimeError):  # the array is deleted
                 each.block_until_ready()
         event.clear()
 
     def await_in_consumer(self, event: Any | None, tensors: list[Any]) -> None:
-        """JAX has what uses an array wait for its copy."""
+        """Do nothing: in JAX, uses of an array wait for its copy."""
 
 
 def _is_copied(array: Any) -> bool:
-    """Whether an array is there; one that was deleted or donated was."""
+    """Whether an array's copy is done, or it was deleted or donated."""
     try:
         return bool(array.is_ready())
     except RuntimeError:

@@ -1,7 +1,7 @@
-"""Batches as arrays of MXNet, on the arena's memory where MXNet allows it.
+"""Batches as arrays of MXNet, views of the arena if MXNet allows it.
 
 Imports mxnet and LoDTensor. MXNet takes memory by DLPack. It has fewer element types than NumPy,
-and neither numbers without axes nor arrays without elements: those stay NumPy arrays.
+and no 0-d and no empty arrays: those stay NumPy arrays.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BOOL = np.dtype(bool)
 
 
 def nd_of(array: npt.NDArray[Any]) -> Any:
-    """Return an mx.nd.NDArray on the memory of an array, or the array where MXNet has no such.
+    """Return an mx.nd.NDArray on the memory of an array, or the array if MXNet has no such type.
 
     After `mx.npx.set_np()` it is an mx.np.ndarray, as everywhere in MXNet.
     """
     if array.dtype in _TYPES and array.size and array.ndim:
         made = mx.nd.from_dlpack(LoDTensor(array).__dlpack__())
-    elif array.dtype == _BOOL and array.size and array.ndim:  # not by DLPack
+    elif array.dtype == _BOOL and array.size and array.ndim:  # DLPack lacks it here
         made = mx.nd.from_numpy(np.ascontiguousarray(array))
     else:
         return array

@@ -1,9 +1,9 @@
 """Batches as paddle tensors on the arena's memory: Tensor in dynamic mode, DenseTensor in static.
 
 Imports paddle and LoDTensorArray. Paddle has no uint16 and no uint32: a Tensor has the numbers in a
-wider type, or in Paddle's face the bfloat16 that Paddle reads in uint16. A field of another type
-that it lacks (strings, uint64, ...) stays a NumPy array. Paddle holds the memory through DLPack,
-and releases it without the GIL.
+wider type; in Paddle's face uint16 is read as bfloat16, as Paddle does. Fields of other missing
+types (strings, uint64, ...) stay NumPy arrays. Paddle holds the memory through DLPack, and releases
+it without the GIL.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _TYPES = frozenset(
 ) - (frozenset() if IS_3 else {"bool"})
 
 
-_WIDER = {"uint16": "int32", "uint32": "int64"}  # the numbers of types that Paddle lacks
+_WIDER = {"uint16": "int32", "uint32": "int64"}  # wider types for those that Paddle lacks
 
 # (batch, {field: another shape to give it}, see dense_fields) -> the fields
 MakeFields = Callable[..., list[Any]]
 
 
 class PaddleForm:
-    """The form in which Paddle wants a batch.
+    """The form of batches for Paddle.
 
-    In dynamic mode that is the batch in its containers. In static mode: with `return_list` the same
-    with DenseTensors; else a dict by the names of `feed_list`, in a list when there is one place.
+    In dynamic mode: the batch in its containers. In static mode with `return_list`: the same with
+    DenseTensors; without: a dict by the names of `feed_list`, in a list if there is one place.
 
     Args:
         feed_list: the variables of the program, or names.
         return_list: see above.
         is_single: whether it is the only place.
-        reads_bfloat16: uint16 has the bits of bfloat16 in it, as Paddle's own loader takes it.
+        reads_bfloat16: whether uint16 has the bits of bfloat16, as for Paddle's own loader.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PaddleForm:
         self._is_single = is_single
 
     def form(self, tensors: MakeFields, dense: MakeFields, batch: LoDTensorArray) -> Any:
-        """Return the batch, its fields made by `tensors` in dynamic, `dense` in static mode."""
+        """Return the batch, with fields by `tensors` in dynamic and `dense` in static mode."""
         if paddle.in_dynamic_mode():
             return batch.place_fields(tensors(batch, None, self._bits))
         plan = self._plan
@@ -77,7 +77,7 @@ class PaddleForm:
 
 
 def make_paddle_adapter(form: PaddleForm) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes Paddle's batch on the CPU, on the memory of the arena."""
+    """Return the function that makes Paddle's batch on the CPU, in the arena's memory."""
     return functools.partial(form.form, tensor_fields, dense_fields)
 
 
@@ -87,12 +87,12 @@ def tensor_fields(
     bits: Container[int] = (),
     widens: bool = True,
 ) -> list[Any]:
-    """Return the fields as Tensors, or as arrays where paddle lacks the type.
+    """Return the fields as Tensors, or as arrays if Paddle lacks the type.
 
     Args: see `dense_fields`.
     """
     dense = dense_fields(batch, shapes, bits, widens)
-    # all in one call, as paddle's own loader does: far cheaper than Tensor(dense) for each
+    # all in one call, as Paddle's own loader does: far cheaper than Tensor(dense) for each
     if _ARRAY not in map(type, dense):
         return _eager_tensors(dense)
     tensors = iter(_eager_tensors([d for d in dense if type(d) is not _ARRAY]))
@@ -105,7 +105,7 @@ def dense_fields(
     bits: Container[int] = (),
     widens: bool = False,
 ) -> list[Any]:
-    """Return the fields as DenseTensors, or as arrays where paddle lacks the type.
+    """Return the fields as DenseTensors, or as arrays if Paddle lacks the type.
 
     Paddle keeps one deleter for each address, so no field may be imported twice.
 
@@ -113,12 +113,12 @@ def dense_fields(
         batch: whose fields they are.
         shapes: {field: another shape to give it}.
         bits: fields in which uint16 has the bits of bfloat16.
-        widens: the numbers of uint16 and uint32 come in a type that paddle has.
+        widens: whether uint16 and uint32 become wider types that Paddle has.
     """
     capsules = batch.capsules(_TYPES, shapes)
     if batch.imported is None:
         batch.imported = []
-    if not batch.imported:  # else a signal came after it, and this is the next try
+    if not batch.imported:  # otherwise this is the next try after a signal
         batch.imported.extend(map(core.from_dlpack, filter(None, capsules)))
     if None not in capsules:
         return list(batch.imported)
@@ -132,11 +132,11 @@ def dense_fields(
 
 
 def _array_or_copy(array: Any, shape: tuple[int, ...] | None, has_bits: bool, widens: bool) -> Any:
-    """Return an array as it is; one that a DenseTensor can have as such, with a copy."""
+    """Return an array itself, or a copy if a DenseTensor cannot be on its memory."""
     wider = _WIDER.get(array.dtype.name) if widens else None
     if has_bits and array.dtype == np.uint16:
-        wider = "uint16"  # which paddle takes for bfloat16
-    elif wider is None and (array.dtype != bool or IS_3):  # 2.6 takes bool by a copy alone
+        wider = "uint16"  # Paddle reads it as bfloat16
+    elif wider is None and (array.dtype != bool or IS_3):  # 2.6 only copies bool
         return array
     dense = DenseTensor()
     copied = array if shape is None else array.reshape(shape)

@@ -2,7 +2,7 @@
 
 Imports paddle and LoDTensorArray. A device is one loader's; its stream and events are made once.
 Paddle allocates without regard to streams: a block that the user freed may be handed out while
-kernels still use it. So a copy waits, on the device, for the work that the user's stream has now.
+kernels still use it. So a copy waits, on the device, for the current work of the user's stream.
 Source: paddle.device, and buffered_reader of Paddle's own loader.
 """
 
@@ -27,14 +27,14 @@ __all__ = ["PaddleDevice", "make_pinned_adapter", "missing_place", "paddle_place
 
 
 def missing_place(place: Place) -> str | None:
-    """Say why batches cannot go to a place that is not the CPU, or None; begins as Paddle does."""
+    """Return why batches cannot go to a device, or None; begins with Paddle's words."""
     if place.kind in ("gpu", "gpu_pinned"):
         if not core.is_compiled_with_cuda():
             return (
                 f"The device should not be {place}, since PaddlePaddle is not compiled with CUDA:"
                 " install paddlepaddle-gpu for it"
             )
-        count = paddle.device.cuda.device_count()  # asked first: CUDAPlace would end the process
+        count = paddle.device.cuda.device_count()  # asked first: CUDAPlace would abort the process
         if not count:
             return f"PaddlePaddle finds no CUDA device for {str(place)!r} here"
     else:
@@ -49,7 +49,7 @@ def missing_place(place: Place) -> str | None:
 
 
 def paddle_place(place: Place) -> Any:
-    """Return Paddle's place, which exists here."""
+    """Return Paddle's object of an existing place."""
     if place.kind == "cpu":
         return core.CPUPlace()
     if place.kind == "gpu_pinned":
@@ -60,7 +60,7 @@ def paddle_place(place: Place) -> Any:
 
 
 def make_pinned_adapter(form: PaddleForm) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes Paddle's batch in its page-locked memory, copied there."""
+    """Return the function that copies a batch into Paddle's page-locked memory."""
     copies = Copies(core.CUDAPinnedPlace(), is_blocking=True)
     return functools.partial(form.form, copies.tensors, copies.dense)
 
@@ -69,14 +69,14 @@ class Copies:
     """Copies fields of batches to a place of Paddle.
 
     Args:
-        place: where to.
-        is_blocking: a copy is done when it returns; else it is behind the current stream.
+        place: the target.
+        is_blocking: whether a copy is done when it returns; if not, it is on the current stream.
     """
 
     def __init__(self, place: Any, is_blocking: bool) -> None:
         self._place = place
         self._is_blocking = is_blocking
-        self._tracer: Any = None  # static mode copies by a tracer of dynamic mode
+        self._tracer: Any = None  # static mode copies through a tracer of dynamic mode
 
     def tensors(
         self,
@@ -86,19 +86,19 @@ class Copies:
         made: list[Any] | None = None,
         widens: bool = True,
     ) -> list[Any]:
-        """Return the fields as Tensors there, or as arrays where Paddle lacks the type.
+        """Return the fields as Tensors there, or as arrays if Paddle lacks the type.
 
         Args:
             batch: whose fields are copied.
             shapes: see `dense_fields`.
             bits: see there.
             widens: see there.
-            made: gets each Tensor as soon as there is one.
+            made: gets each Tensor as soon as it exists.
         """
         fields: list[Any] = []
         for field in tensor_fields(batch, shapes, bits, widens):
             if isinstance(field, np.ndarray):
-                fields.append(np.array(field))  # in memory of its own: it holds no slot
+                fields.append(np.array(field))  # a copy that holds no slot
                 continue
             fields.append(field._copy_to(self._place, self._is_blocking))
             if made is not None:
@@ -136,7 +136,7 @@ class PaddleDevice:
         self._is_cuda = place.kind == "gpu"
         self._form = form
         self._copies = Copies(self._place, is_blocking=False)
-        self._guard: Any = None  # the stream, as Paddle guards it; made with the first batch
+        self._guard: Any = None  # Paddle's guard of the stream; made with the first batch
         self._before: Any = None  # an event on the user's stream
 
     def is_capturing(self) -> bool:
@@ -160,7 +160,7 @@ class PaddleDevice:
         event.synchronize()
 
     def await_in_consumer(self, event: Any | None, tensors: list[Any]) -> None:  # noqa: ARG002
-        """Have the user's stream of the device wait; it frees in the order of its work."""
+        """Make the user's stream of the device wait; it frees in the order of its work."""
         if event is not None:
             self._current().wait_event(event)
 
@@ -189,7 +189,7 @@ class PaddleDevice:
 
 
 def _owned(tensor: Any) -> Any:
-    """Return a DenseTensor that shares a Tensor's memory; the Tensor's own one dies with it."""
+    """Return a DenseTensor that shares a Tensor's memory; the Tensor's own dies with it."""
     made = DenseTensor()
     made._share_data_with(tensor.get_tensor())
     return made

@@ -1,7 +1,7 @@
-"""Make a batch the feed of a static program: by name or position, with declared shapes and types.
+"""Make feeds of a static program from batches: by name or position, with declared shapes and types.
 
 Imports LoDTensorArray and the kinds of structure nodes, not paddle. A FeedPlan belongs to one
-adapter; it remembers which fields of a structure go to which inputs.
+adapter; it keeps which fields of a structure go to which inputs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["FeedPlan"]
 
 
 class _Leaf(NamedTuple):
-    """A field of a batch, and its key there."""
+    """A field of a batch, and its key."""
 
     field: int
     key: Any  # of the innermost dict around it, or None
-    lod: int | None  # number of the object that holds its row offsets
+    lod: int | None  # number of the object with its row offsets
 
 
 class _Input(NamedTuple):
-    """An input of the program as declared; a field is None where only the name is known."""
+    """A declared input of the program; a field is None if only the name is known."""
 
     name: str
     shape: tuple[int, ...] | None  # -1: any length
@@ -63,15 +63,15 @@ class FeedPlan:
         """Return {name: DenseTensor} in the order of the inputs, a fresh dict each time.
 
         Args:
-            batch: its fields are matched to the inputs by key where it consists of dicts, else by
+            batch: its fields are matched to the inputs by key if it consists of dicts, otherwise by
                 their order.
-            dense_fields: makes the DenseTensors, some with another shape or of the bits in them.
-            bits: fields in which uint16 has the bits of bfloat16; in those of inputs that are
-                declared so it has.
+            dense_fields: makes the DenseTensors, some with another shape or read as bits.
+            bits: fields in which uint16 has the bits of bfloat16, besides those of inputs declared
+                as bfloat16.
 
         Raises:
             ConfigError: fields and inputs differ in number, name, type or shape.
-            CollateError: a field that is not an array.
+            CollateError: a field is no array.
         """
         structure = batch.structure
         leaves = None if structure is None else self._known.get(structure)
@@ -153,7 +153,7 @@ class FeedPlan:
         types = (tensor.dtype, declared.dtype)
         if declared.dtype not in (None, tensor.dtype) and types != ("uint16", "bfloat16"):
             convert = f".astype({declared.dtype!r})"
-            if declared.dtype == "bfloat16":  # NumPy alone has no such type
+            if declared.dtype == "bfloat16":  # NumPy itself lacks the type
                 convert = '.astype(ml_dtypes.bfloat16), or its bits as "uint16"'
             raise ConfigError(
                 f"feed_list: input {declared.name!r} is declared as {declared.dtype}, and the batch"

@@ -1,4 +1,4 @@
-"""What Paddle 2.6 calls otherwise than 3.x, and what it lacks. Imports paddle."""
+"""Differences of Paddle 2.6 from 3.x. Imports paddle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ init_queue: Any = (
 
 
 def is_on_cpu(place: Any) -> bool:
-    """Whether a place of Paddle is the CPU; in 2.6 not every class of places can be asked."""
+    """Whether a place of Paddle is the CPU; some classes of places in 2.6 cannot tell."""
     return isinstance(place, core.CPUPlace) or bool(
         hasattr(place, "is_cpu_place") and place.is_cpu_place()
     )

@@ -1,8 +1,8 @@
-"""Locking pages of the host for the copies of a device, so that it reads them itself.
+"""Lock pages of the host, so that a device copies from them directly.
 
-Imports nothing of a framework until a locker is asked for. A driver that is told of a range of
-memory copies from there without staging; one lock serves all devices of a kind. Source: the CUDA
-driver's documentation of cuMemHostRegister.
+Imports nothing of a framework until a locker is asked for. A driver copies from registered memory
+without staging; one lock serves all devices of a kind. Source: the CUDA driver's documentation of
+cuMemHostRegister.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE: for all contexts of the process
 
 
 class PageLocker(Protocol):
-    """What a driver does to pages of the host."""
+    """Locks and unlocks pages of the host, by a driver."""
 
     def lock(self, address: int, nbytes: int) -> str | None:
-        """Lock whole pages that have memory; return why that failed, or None.
+        """Lock whole pages that have memory; return the error, or None.
 
-        It clears its error in the driver, so that the next call does not report it.
+        Clears its error in the driver, so that the next call does not report it.
         """
 
     def unlock(self, address: int) -> None:
-        """Undo `lock`. No copy reads the pages any more."""
+        """Undo `lock`. No copy may read the pages any more."""
 
 
 _lockers: dict[str, PageLocker | None] = {}
 
 
 def set_page_locker(kind: str, locker: PageLocker | None) -> None:
-    """Have pages locked for the devices of a kind, by what its vendor offers.
+    """Set the locker of pages for the devices of a kind, which their vendor offers.
 
     Args:
         kind: the name of a plug-in device, as in `places="npu:0"`.
-        locker: None: copies are made from pages that are not locked.
+        locker: None: copy from pages that are not locked.
     """
     if not isinstance(kind, str):
         raise ConfigTypeError(f"kind must be the name of a device, got {got(kind)}")
@@ -48,7 +48,7 @@ def set_page_locker(kind: str, locker: PageLocker | None) -> None:
 
 
 def page_locker(kind: str) -> PageLocker | None:
-    """Return what locks pages for the devices of a kind; None: no such locker is known."""
+    """Return the page locker for the devices of a kind; None: none is known."""
     if kind not in _lockers and kind == "gpu":
         _lockers[kind] = _cuda_locker()
     return _lockers.get(kind)
@@ -70,7 +70,7 @@ def _cuda_locker() -> PageLocker | None:
 
 
 class DriverLocker:
-    """Locks pages by CUDA's driver, which keeps no error for a later call.
+    """Locks pages by CUDA's driver, which does not repeat an error at a later call.
 
     Args:
         driver: the module cuda.bindings.driver.
@@ -112,7 +112,7 @@ class DriverLocker:
 
 
 def _named(error: Any) -> str:
-    """Return the name of the driver's error: older bindings print its number alone."""
+    """Return the name of the driver's error: older bindings print only its number."""
     return str(getattr(error, "name", error))
 
 
@@ -131,7 +131,7 @@ class TorchLocker:
         error = self._torch.cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE)
         if not int(error):
             return None
-        with contextlib.suppress(RuntimeError):  # the runtime reports the error once more: now
+        with contextlib.suppress(RuntimeError):  # the runtime repeats the error once: now
             self._torch.cuda.current_stream().query()
         return str(error)
 

@@ -1,4 +1,4 @@
-"""Images between their files' bytes and NumPy arrays, by Pillow.
+"""Decode and encode images between bytes and NumPy arrays, by Pillow.
 
 Imports PIL, where an image is read or written. Keeps no state; threads may call it at once, and
 Pillow releases the GIL while it decodes.
@@ -47,13 +47,13 @@ def has_turbo() -> bool:
 
 
 def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
-    """Return an image as an array of its own: height x width x channels, of 8 bits.
+    """Return an image as a new array: height x width x channels, of 8 bits.
 
     Args:
         content: of a file, in any format that Pillow reads.
         color: 1: red, green and blue; 0: one channel, the luminance; -1: the channels that the
-            file has, 1, 3, or 4 with opacity. Unless it is -1, the image is turned as the file says
-            that the camera was held.
+            file has, 1, 3, or 4 with opacity. Unless it is -1, the image is turned upright by its
+            Exif orientation.
 
     Raises:
         DatasetError: Pillow cannot read it.
@@ -62,7 +62,7 @@ def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
     try:
         with image_module.open(io.BytesIO(content)) as image:
             array = pixels(image if color < 0 else _upright(image), color)
-    except Exception as error:  # many types, by format
+    except Exception as error:  # of many types, by format
         raise DatasetError(
             f"an image of {len(content)} bytes cannot be read: {error!r}. Is the file whole, and"
             " an image?"
@@ -79,14 +79,14 @@ def _upright(image: Any) -> Any:
 
 
 def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
-    """Return the pixels of Pillow's `image`, 8 bits each, as an array of its own.
+    """Return the pixels of Pillow's `image`, 8 bits each, as a new array.
 
     `color` is that of `decode`; with one channel the array has two dimensions.
 
     Raises:
-        ColorsError: Pillow does not convert the image's mode to that one.
+        ColorsError: Pillow cannot convert the image's mode.
     """
-    if image.mode.startswith("I"):  # 16 bits: `convert` would cut off what is above 255
+    if image.mode.startswith("I"):  # 16 bits: `convert` would clip values above 255
         gray = (np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2) if color == 1 else gray
     if color < 0:
@@ -96,7 +96,7 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
         mode = "RGB" if color else "L"
     if image.mode == mode:
         return np.array(image)
-    image.load()  # what raises here is damage
+    image.load()  # an exception here means damage
     try:
         return np.array(image.convert(mode))
     except ValueError as error:
@@ -107,15 +107,15 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
 
 
 def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | None:
-    """Return the pixels of an image of Pillow; None: `value` is none.
+    """Return the pixels of an image of Pillow; None if `value` is none.
 
     Args:
         value: anything.
         color: 1: red, green and blue; 0: one channel, the luminance.
-        upright: turn it as Exif says that the camera was held.
+        upright: turn it upright by its Exif orientation.
 
     Raises:
-        ImageError: it cannot be read, or has not such colors.
+        ImageError: it cannot be read, or its colors cannot be converted.
     """
     module = sys.modules.get("PIL.Image")
     if module is None or not isinstance(value, module.Image):
@@ -124,7 +124,7 @@ def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | 
         return pixels(_upright(value) if upright else value, color)
     except ColorsError as error:
         raise ImageError(f"the image of Pillow {error}") from error
-    except Exception as error:  # many types: its file is read now
+    except Exception as error:  # of many types: its file is read now
         raise ImageError(
             f"an image of Pillow, {value.width} x {value.height}, cannot be read: {error!r}. Make"
             " its file anew, or leave it out of the dataset"
@@ -138,10 +138,10 @@ def encode(array: Any, ending: str, quality: int) -> bytes:
         array: height x width x 3 of red, green and blue, or x 4 with opacity, or height x width;
             of 8 bits.
         ending: of the file: ".jpg", ".jpeg" or ".png".
-        quality: of a JPEG, 1 to 100; of a PNG how hard to compress, 0 to 9, and 9 for more.
+        quality: of a JPEG, 1 to 100; of a PNG the compression level, 0 to 9.
 
     Raises:
-        ConfigError: the array is no image, or the ending names no such format.
+        ConfigError: the array is no image, or the ending is unknown.
     """
     image_module = require_pillow()
     kind = _FORMATS.get(ending.lower().lstrip("."))

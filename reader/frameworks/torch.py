@@ -1,7 +1,7 @@
 """Batches as torch tensors on the arena's memory.
 
 Imports torch and LoDTensorArray. A field whose type torch lacks (strings, dates, records) stays a
-NumPy array. The functions that make the fields are found once per Schema, and kept in it.
+NumPy array. Each Schema keeps the functions that make its fields.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tensor_of(array: Any, name: str | None) -> Any:
     """Return a torch.Tensor on the memory of an array.
 
     Args:
-        array: of a type that torch has; of unsigned integers for an extended type.
+        array: of a type that torch has; unsigned integers for an extended type.
         name: of the extended type, such as "bfloat16", or None.
     """
     return _from_numpy(array) if name is None else _from_numpy(array).view(_EXTENDED[name])
@@ -48,12 +48,12 @@ def to_torch(batch: LoDTensorArray) -> Any:
 
 
 def to_torch_as_sent(batch: LoDTensorArray) -> Any:
-    """As `to_torch`, but what the worker sent as a NumPy array stays one."""
+    """As `to_torch`, but fields that the worker sent as NumPy arrays stay such."""
     return batch.adapted(_makers(batch, True))
 
 
 def to_pinned_torch(keeps_arrays: bool, batch: LoDTensorArray) -> Any:
-    """As `to_torch` or `to_torch_as_sent`, copied into memory that torch has page-locked."""
+    """As `to_torch` or `to_torch_as_sent`, but copied into torch's page-locked memory."""
     makers = _makers(batch, keeps_arrays)
     return batch.adapted([functools.partial(_pinned, make) for make in makers])
 
@@ -100,7 +100,7 @@ def _torch_type(dtype: Any) -> Any:
 
 
 def field_dtype(its_type: FieldType) -> Any:
-    """Return torch's element type of a field; None: torch has none, and it stays an array."""
+    """Return torch's element type of a field; None: torch lacks it; the field stays an array."""
     if its_type.extended:
         return _EXTENDED.get(its_type.name)
     return _torch_type(its_type.storage)

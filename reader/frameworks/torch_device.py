@@ -19,8 +19,8 @@ from reader.places import Place
 
 __all__ = ["TorchDevice", "missing_device", "torch_device"]
 
-WHOLE_NBYTES = 1 << 20  # a slot up to this size is copied at one go
-SMALL_NBYTES = 1 << 16  # in a larger one, neighbouring fields up to this size each
+WHOLE_NBYTES = 1 << 20  # a slot up to this size is copied in one piece
+SMALL_NBYTES = 1 << 16  # in a larger one, neighbouring fields of up to this size are
 
 
 def torch_device(place: Place) -> torch.device:
@@ -29,7 +29,7 @@ def torch_device(place: Place) -> torch.device:
 
 
 def missing_device(place: Place) -> str | None:
-    """Say why batches cannot go to a place that is not the CPU; None: they can."""
+    """Return why batches cannot go to a device; None: they can."""
     version = f"torch {torch.__version__}"
     if not hasattr(torch.Stream, "__enter__"):
         return f"{version} cannot copy batches to devices: torch 2.7 or later is needed"
@@ -47,7 +47,7 @@ def missing_device(place: Place) -> str | None:
     count = module.device_count() if hasattr(module, "device_count") else 0
     if not count or not hasattr(module, "current_device"):
         return f"{version} knows no accelerator {place.kind!r} that batches could be copied to"
-    if (place.index or 0) >= count:  # torch.device holds a number of 8 bits: 256 is its 0
+    if (place.index or 0) >= count:  # torch.device has an 8-bit number: 256 would become 0
         return f"{version} finds {count} devices {place.kind!r} here, numbered from 0"
     return None
 
@@ -57,7 +57,7 @@ class TorchDevice:
 
     Args:
         place: of the device; `missing_device` has checked it.
-        keeps_arrays: what a worker sent as a NumPy array stays one.
+        keeps_arrays: whether fields that a worker sent as NumPy arrays stay such.
     """
 
     frees_in_order = True  # the allocator has a pool for each stream
@@ -67,7 +67,7 @@ class TorchDevice:
         self._is_cuda = self.device.type == "cuda"
         self.locker = page_locker(place.kind)
         self._keeps_arrays = keeps_arrays
-        self._stream: Any = None  # made with the first batch: that begins the use of the device
+        self._stream: Any = None  # made with the first batch, which starts the device
 
     def is_capturing(self) -> bool:
         """Whether the current stream of CUDA captures a graph."""
@@ -90,7 +90,7 @@ class TorchDevice:
         event.synchronize()
 
     def await_in_consumer(self, event: Any | None, tensors: list[Any]) -> None:
-        """Have the current stream of the device wait, and note that it uses the tensors."""
+        """Make the current stream of the device wait, and record that it uses the tensors."""
         current = torch.accelerator.current_stream(self.device)
         if event is not None:
             current.wait_event(event)
@@ -111,7 +111,7 @@ class TorchDevice:
         return self._stream
 
     def _copy_fields(self, batch: LoDTensorArray, sent: list[Any]) -> list[Any]:
-        """Return the fields on the device; `sent` gets the tensors whose memory they are."""
+        """Return the fields on the device; `sent` gets the tensors that own their memory."""
         types, layout = batch.types, batch.layout()
         schema = batch.schema
         origins = None if schema is None or not self._keeps_arrays else schema.origins
@@ -150,9 +150,9 @@ class TorchDevice:
 def _spans(
     layout: list[tuple[int, int, tuple[int, ...]]], dtypes: list[Any]
 ) -> list[tuple[int, int, list[int]]]:
-    """Return what is copied at one go: where it begins and ends in the slot, and its fields.
+    """Return the pieces to copy: begin and end in the slot, and the fields.
 
-    A field keeps all that was copied with it alive, so a large field is copied alone.
+    A field keeps its whole piece alive, so a large field is copied alone.
     """
     made: list[tuple[int, int, list[int]]] = []
     known = [i for i, dtype in enumerate(dtypes) if dtype is not None and layout[i][1]]
@@ -173,6 +173,6 @@ def _spans(
 
 
 def _own_array(array: Any, its_type: Any) -> Any:
-    """Return a field that torch has no type for, in memory of its own: it holds no slot."""
+    """Return a copy of a field whose type torch lacks: it holds no slot."""
     own = np.array(array)
     return own.view(its_type.numpy_dtype()) if its_type.extended else own

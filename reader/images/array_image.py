@@ -1,4 +1,4 @@
-"""An image that is an array already, with the methods of one in a file.
+"""An image in an array, with the methods of an image in a file.
 
 Imports the view. Keeps a reference to the array, which is not changed.
 """
@@ -24,7 +24,7 @@ class ArrayImage(Image):
         name: of the image, for messages.
 
     Raises:
-        ConfigError, ConfigTypeError: it is something else.
+        ConfigError, ConfigTypeError: it is no such array.
     """
 
     def __init__(self, pixels: Any, name: str = "an array") -> None:
@@ -52,5 +52,5 @@ class ArrayImage(Image):
         table: npt.NDArray[Any] | None = None,
         channels_first: bool = False,
     ) -> None:
-        """Write what a view shows."""
+        """Render a view."""
         render_view(self.pixels, view, 1, out, table, channels_first)

@@ -1,4 +1,4 @@
-"""Chains of changes drawn from a list: RandAugment and TrivialAugment.
+"""Random changes drawn from a list: RandAugment and TrivialAugment.
 
 Imports this package's color changes and the core's warp. See `reader.images.transform`. The lists
 and their ranges are torchvision's. Sources: RandAugment, arXiv 1909.13719; TrivialAugment, arXiv
@@ -29,9 +29,9 @@ class _Change:
     Attributes:
         make: called with the image and the magnitude.
         least, greatest: the magnitude in the first bin and in the last.
-        is_signed: it is negated every other time.
-        axis: of the image, whose size the magnitude is a part of; None: it is no part.
-        is_whole: it is a whole number.
+        is_signed: whether it is negated at random.
+        axis: the image's axis that the magnitude is relative to; None: it is absolute.
+        is_whole: whether the magnitude is a whole number.
     """
 
     make: Callable[[Pixels, float], Pixels]
@@ -52,10 +52,10 @@ class _Change:
 
 
 def _spread(least: float, greatest: float, bin_: int, bins: int) -> float:
-    """Return one of the numbers from `least` to `greatest` as torch.linspace has them in float32.
+    """Return a number of torch.linspace from `least` to `greatest`, in float32.
 
-    From the middle on it counts from the end. A product is added without being rounded first, as by
-    processors with AVX2: float64 holds it.
+    From the middle on it counts from the end. Products are not rounded before the sum, as with
+    AVX2: float64 holds them.
     """
     first, last = np.float32(least), np.float32(greatest)
     step = float((last - first) / np.float32(bins - 1))
@@ -65,7 +65,7 @@ def _spread(least: float, greatest: float, bin_: int, bins: int) -> float:
 
 
 def _moved(numbers: Callable[[Any, float], tuple[float, ...]]) -> Callable[[Pixels, float], Pixels]:
-    """Return a change that takes pixels from where six numbers say."""
+    """Return a change by an affine map of six numbers."""
 
     def make(image: Pixels, magnitude: float) -> Pixels:
         out = np.empty_like(image)
@@ -76,7 +76,7 @@ def _moved(numbers: Callable[[Any, float], tuple[float, ...]]) -> Callable[[Pixe
 
 
 def _turned(shape: tuple[int, ...], degrees: float) -> tuple[float, ...]:
-    """Return where the pixels come from of an image that is turned counter-clockwise."""
+    """Return the affine map that rotates an image counter-clockwise."""
     cos, sin = math.cos(-math.radians(degrees)), math.sin(-math.radians(degrees))
     x, y = shape[1] / 2, shape[0] / 2
     return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
@@ -136,10 +136,10 @@ _TRIVIAL = _changes(
 
 @dataclass(frozen=True)
 class RandAugment(PixelTransform):
-    """Make `num_ops` changes of one strength, drawn from a list of 14.
+    """Make `num_ops` random changes of one strength, from a list of 14.
 
     The list: nothing, shear and move along each axis, turn, brightness, color, contrast, sharpness,
-    posterize, solarize, auto contrast, equalize. Pixels that come from outside are black.
+    posterize, solarize, auto contrast, equalize. Pixels from outside are black.
 
     Args:
         num_ops: how many changes are made, one after the other.
@@ -147,7 +147,7 @@ class RandAugment(PixelTransform):
         num_magnitude_bins: how many bins there are.
 
     Raises:
-        ConfigError, ConfigTypeError: a number that cannot be.
+        ConfigError, ConfigTypeError: a number is invalid.
     """
 
     num_ops: int = 2
@@ -179,7 +179,7 @@ class TrivialAugmentWide(PixelTransform):
         num_magnitude_bins: how many strengths there are.
 
     Raises:
-        ConfigError, ConfigTypeError: a number that cannot be.
+        ConfigError, ConfigTypeError: a number is invalid.
     """
 
     num_magnitude_bins: int = 31

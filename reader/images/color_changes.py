@@ -1,8 +1,8 @@
-"""Changes of an image's colors by an amount: brightness, contrast and their like.
+"""Change an image's colors by an amount: brightness, contrast and so on.
 
-Imports the core's colors. Pure functions: each returns the image it was given, changed in place, or
-another one. The results are those of Pillow's ImageEnhance and ImageOps, and so of torchvision on
-images of Pillow.
+Imports the core's colors. Each function returns the given image, changed in place, or a new one.
+The results equal those of Pillow's ImageEnhance and ImageOps, and so torchvision's on Pillow
+images.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = [
     "posterize",
     "saturate",
     "sharpen",
+    "shift_hue",
     "solarize",
-    "turn_hue",
 ]
 
 _NUMBERS = np.arange(256, dtype=np.float32)
@@ -49,10 +49,10 @@ def saturate(image: Pixels, factor: float) -> Pixels:
     return image
 
 
-def turn_hue(image: Pixels, factor: float) -> Pixels:
+def shift_hue(image: Pixels, factor: float) -> Pixels:
     """Turn the hue by a part of the circle of colors, from -0.5 to 0.5."""
     if image.shape[2] == _RGB:
-        colors.turn_hue(image, int(factor * 255) % 256)
+        colors.shift_hue(image, int(factor * 255) % 256)
     return image
 
 
@@ -69,7 +69,7 @@ def posterize(image: Pixels, bits: int) -> Pixels:
 
 
 def solarize(image: Pixels, threshold: float) -> Pixels:
-    """Turn numbers from the threshold on over: n becomes 255 - n."""
+    """Invert numbers from the threshold on: n becomes 255 - n."""
     return _looked_up(image, np.where(threshold > _NUMBERS, _NUMBERS, 255 - _NUMBERS))
 
 
@@ -86,7 +86,7 @@ def auto_contrast(image: Pixels) -> Pixels:
 
 
 def equalize(image: Pixels) -> Pixels:
-    """Have the numbers of each channel come about equally often."""
+    """Equalize the histogram of each channel."""
     tables = []
     for counts in _counted(image):
         present = counts[counts > 0]
@@ -106,7 +106,7 @@ def _counted(image: Pixels) -> npt.NDArray[np.int64]:
 
 
 def _looked_up(image: Pixels, table: npt.NDArray[Any]) -> Pixels:
-    """Replace each number by what a table of 256, or one for each channel, has for it."""
+    """Replace each number by its entry in a table of 256, or in one table per channel."""
     numbers = np.clip(table, 0, 255).astype(np.uint8)
     colors.look_up(image, np.ascontiguousarray(np.broadcast_to(numbers, (image.shape[2], 256))))
     return image

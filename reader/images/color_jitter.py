@@ -1,4 +1,4 @@
-"""Colors changed at random.
+"""Change colors at random.
 
 Imports this package's color changes. See `reader.images.transform`.
 """
@@ -21,7 +21,7 @@ _STEPS = (
     color_changes.brighten,
     color_changes.contrast,
     color_changes.saturate,
-    color_changes.turn_hue,
+    color_changes.shift_hue,
 )
 
 
@@ -30,12 +30,12 @@ class ColorJitter(PixelTransform):
 
     Args:
         brightness, contrast, saturation: a number x: the factor is uniform from max(0, 1 - x) to 1
-            + x; or its (least, greatest). 0: it is left as it is.
-        hue: a number x up to 0.5: the hue is turned by a uniform part from -x to x of the circle;
-            or the (least, greatest) part.
+            + x; or (least, greatest). 0: no change.
+        hue: a number x up to 0.5: the hue is shifted by a uniform part of the circle from -x to x;
+            or (least, greatest).
 
     Raises:
-        ConfigError: a range that cannot be.
+        ConfigError: a range is invalid.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class ColorJitter(PixelTransform):
 
 @dataclass(frozen=True)
 class RandomGrayscale(PixelTransform):
-    """Make all channels the grey of the image, with a probability.
+    """Make the image grey, with a probability.
 
     Args:
         p: the probability, from 0 to 1.
 
     Raises:
-        ConfigError: `p` is none.
+        ConfigError: `p` is no probability.
     """
 
     p: float = 0.1

@@ -1,7 +1,7 @@
-"""Lists of transforms, done in as few passes over the pixels as can be.
+"""Lists of transforms, done in as few passes over the pixels as possible.
 
 Imports this package's images and transforms. A Compose never changes once it is made: any thread
-may use it, and it can be pickled where its functions can.
+may use it, and it can be pickled if its functions can.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ _UNUSED = np.random.default_rng(0)  # for lists that draw nothing
 class Compose:
     """Transforms that are applied to an image one after the other.
 
-    What takes a part, resizes, turns over and normalizes is done in one pass, from the file to the
-    result. Transforms that look at pixels have passes of their own before. A function of yours is
-    called with the array as it is then: uint8, height x width x channels, or behind a `Normalize`
-    the result. Where it returns something else than such an image, that is the result: only
-    functions may follow it, and it must have the size, the layout and the dtype that are asked for.
+    Cropping, resizing, flipping and normalizing are one pass from the file to the result.
+    Transforms that change pixel values have their own passes before. A function of yours is called
+    with the current array: uint8, height x width x channels, or after a `Normalize` the result. If
+    it returns anything but such an image, that is the result: only functions may follow it, and it
+    must have the requested size, layout and dtype.
 
     Args:
         transforms: objects of this package, and functions that take an array and return one.
-        size: (height, width) of the result; None: what the transforms make.
+        size: (height, width) of the result; None: the size that the transforms make.
         layout: "channels_last": height x width x channels; or "channels_first".
         dtype: of the result: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
-            with a `Normalize` in the list, and else uint8. Floats without one are from 0 to 1.
-        mode: "RGB", or "L": one channel. What files are decoded to.
-        upright: turn images of files as Exif says that the camera was held, before anything else.
+            with a `Normalize` in the list, otherwise uint8. Floats without one are from 0 to 1.
+        mode: of decoded files: "RGB", or "L", one channel.
+        upright: first turn images of files upright by their Exif orientation.
         exact: decode JPEG files at their full size: see `decode`.
 
     Raises:
-        ConfigError, ConfigTypeError: an argument that cannot be, or an order that cannot.
+        ConfigError, ConfigTypeError: an argument or the order of transforms is invalid.
 
     >>> from reader.images import RandomHorizontalFlip
     >>> flip = Compose([RandomHorizontalFlip(p=1)], dtype="float32")
@@ -102,10 +102,10 @@ class Compose:
                 each.check_dtype(self.dtype)
 
     def as_part(self) -> tuple[Any, ...]:
-        """Return the transforms, as a part of another list.
+        """Return the transforms for use in another list.
 
         Raises:
-            ConfigError: this list has options of its own, which would be lost.
+            ConfigError: this list has its own options, which would be lost.
         """
         plain = Compose(self.transforms)
         names = ("size", "layout", "mode", "upright", "exact", "dtype")
@@ -118,7 +118,7 @@ class Compose:
 
     @property
     def is_pure(self) -> bool:
-        """Whether the result depends on the image and the generator alone."""
+        """Whether the result depends only on the image and the generator."""
         known = (ViewTransform, PixelTransform, Normalize, RandomErasing)
         return all(
             isinstance(each, known)
@@ -137,19 +137,19 @@ class Compose:
         masks: Any = None,
         points: Any = None,
     ) -> Any:
-        """Return the transformed image, and what belongs to it.
+        """Return the transformed image with its targets.
 
         Args:
             image: an array of uint8, height x width x channels, which is not changed; an image of
-                Pillow, which becomes one of the `mode` of the list; or the path of an image file,
-                or its content as bytes.
-            rng: where random numbers come from; `reader.sample_rng(index)` in a dataset. None: new
-                ones in each call.
-            out: None, or what the result is written to: a C-contiguous array of its shape and
-                dtype, such as a row of a batch.
-            boxes: N x 4 numbers: left, top, right and bottom, in pixels of the image. They are cut
-                off at the edges of the result, and may be left without an area.
-            masks: height x width, or N x height x width: the nearest pixel is taken.
+                Pillow, converted to the list's `mode`; or the path of an image file, or its content
+                as bytes.
+            rng: source of random numbers; in a dataset `reader.sample_rng(index)`. None: a new one
+                in each call.
+            out: None, or the array for the result: C-contiguous, of its shape and dtype, such as a
+                row of a batch.
+            boxes: N x 4 numbers: left, top, right and bottom, in pixels of the image. They are
+                clipped at the edges of the result, and may end up empty.
+            masks: height x width, or N x height x width, resampled by the nearest pixel.
             points: ... x 2 numbers: x and y, in pixels. Some may lie outside of the result.
 
         Returns:
@@ -157,8 +157,8 @@ class Compose:
 
         Raises:
             ImageError: the file cannot be read, or is damaged.
-            ConfigError, ConfigTypeError: an argument that cannot be, or a transform that does not
-                fit the image.
+            ConfigError, ConfigTypeError: an argument is invalid, or a transform does not fit the
+                image.
         """
         opened = self._opened(image)
         check_rng(rng)
@@ -172,7 +172,7 @@ class Compose:
                     f"out must have the shape and dtype of the result, {_form(found)}, got"
                     f" {_form(out)}"
                 )
-            out[...] = found  # which a function made
+            out[...] = found  # the result of a function
             found = out
         return (found, targets.result()) if targets else found
 
@@ -200,7 +200,7 @@ class Compose:
         row: npt.NDArray[Any] | None,
         targets: Targets | None = None,
     ) -> Any:
-        """Return the transformed image; in `row` where that has its form. See `apply`."""
+        """Return the transformed image, in `row` if that has its form. See `apply`."""
         if rng is None:
             rng = np.random.default_rng() if self.is_random else _UNUSED
         step = _Step(image, targets)
@@ -238,7 +238,7 @@ class Compose:
         return found
 
     def _checked(self, found: Any, function: Any, size: Size) -> Any:
-        """Return what functions made of an image of `size`. ConfigError: it was to be another."""
+        """Return the functions' result for an image of `size`, checked. ConfigError: wrong form."""
         shape: tuple[int, ...] = tuple(getattr(found, "shape", ()))
         wanted = {
             f"{self._normalize}": self._normalize is None,
@@ -273,27 +273,27 @@ class Compose:
 
 
 class _Step:
-    """An image on its way through the list: the pixels that are there, and the view of them.
+    """An image on its way through the list: its current pixels, and the view of them.
 
     Attributes:
-        image: whose pixels are there.
-        view: what is taken of them.
+        image: the image with the pixels.
+        view: the view of it.
     """
 
     def __init__(self, image: Image, targets: Targets | None) -> None:
         self._targets = targets
-        self._is_own = False  # the array of the image belongs to nobody else
+        self._is_own = False  # whether the image's array is used only here
         self.image, self.view = image, image.view()
 
     def begin(self, image: ArrayImage, is_own: bool = True) -> None:
-        """Go on with another image."""
+        """Continue with another image."""
         self.image, self.view, self._is_own = image, image.view(), is_own
 
     def take(self, pixels: Pixels, function: Any) -> None:
-        """Go on with what a function of the user's returned, which may be kept there.
+        """Continue with the result of the user's function, which may keep it.
 
         Raises:
-            ConfigError: it has another size, and something has to follow it.
+            ConfigError: it has another size, and targets must follow it.
         """
         if self._targets:
             check_size(pixels, function, (self.view.height, self.view.width))
@@ -315,7 +315,7 @@ class _Step:
                 )
             self._frame(sides, transform.fill)
         if self.view.is_resized and transform.resizes:
-            self.pixels()  # a mean of means is not the mean
+            self.pixels()  # render first: a mean of means is not the mean
         transform.change_view(self.view, rng, size)
 
     def paint(self, transform: PixelTransform, rng: np.random.Generator) -> None:
@@ -334,7 +334,7 @@ class _Step:
         return self.view
 
     def pixels(self) -> Pixels:
-        """Return the pixels of the view as an array of the step's own, and go on with them."""
+        """Render the view into the step's own array, and continue with that."""
         view, image = self.view, self.image
         if self._is_own and isinstance(image, ArrayImage) and view.is_whole:
             return image.pixels
@@ -369,7 +369,7 @@ class _Step:
 
 
 def _as_list(transforms: Any) -> tuple[Any, ...]:
-    """Return transforms as a tuple. ConfigTypeError: one is none."""
+    """Return transforms as a tuple. ConfigTypeError: one is no transform."""
     try:
         given = (transforms,) if isinstance(transforms, Compose) else tuple(transforms)
     except TypeError:
@@ -391,10 +391,10 @@ def _as_list(transforms: Any) -> tuple[Any, ...]:
 
 
 def _split(transforms: tuple[Any, ...]) -> tuple[Normalize | None, list[Any], list[Any]]:
-    """Return the Normalize, what is done before the result is written, and what is done after.
+    """Return the Normalize, the transforms before the result is written, and those after.
 
     Raises:
-        ConfigError: an order that cannot be.
+        ConfigError: the order is invalid.
     """
     normalize: Normalize | None = None
     before: list[Any] = []
@@ -423,7 +423,7 @@ def _split(transforms: tuple[Any, ...]) -> tuple[Normalize | None, list[Any], li
 
 
 def _as_dtype(dtype: Any, normalize: Normalize | None) -> np.dtype[Any]:
-    """Return the dtype of the result. ConfigError: it cannot be."""
+    """Return the dtype of the result. ConfigError: it is invalid."""
     if dtype is None:
         return np.dtype(np.uint8 if normalize is None else np.float32)
     name = str(dtype).removeprefix("torch.").removeprefix("paddle.")

@@ -1,7 +1,7 @@
-"""Which part of an image is taken: a box at its center, or one drawn at random.
+"""Crops of an image: a box at its center, or a random one.
 
 Imports the transform's bases. See `reader.images.transform`. `CenterCrop` and `RandomResizedCrop`
-may also be called with a height, a width and a generator, and return the box that they would take.
+may also be called with a height, a width and a generator, and return their box.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CenterCrop(ViewTransform):
             resized to the size of the whole list.
         part: of that box's height and width, above 0 and up to 1. None: 224 / 256, the usual test
             crop: 224 pixels of a short side of 256.
-        ratio: width / height of the box; with a size it says nothing.
+        ratio: width / height of the box; unused with a size.
 
     Raises:
         ConfigError, ConfigTypeError: `size`, `part` or `ratio` cannot be.
@@ -61,7 +61,7 @@ class CenterCrop(ViewTransform):
     ) -> None:
         sides: Any = size
         is_part = isinstance(sides, Real) and (not hasattr(sides, "__index__") or sides <= 1)
-        if is_part:  # it came first once, and the ratio behind it
+        if is_part:  # it was the first argument once, followed by the ratio
             sides, part, ratio = None, sides, ratio if part is None else part
         part = 0.875 if part is None else as_number("part", part, "above 0 and at most 1")
         if not 0 < part <= 1:
@@ -73,7 +73,7 @@ class CenterCrop(ViewTransform):
 
     def __call__(self, height: int, width: int, rng: object = None, /) -> Box:
         """Return (top, left, height, width) within an image of `height` x `width` pixels."""
-        del rng  # for the crops that are drawn
+        del rng  # used only by random crops
         if self.size is None:
             return _centered(height, width, self.part, self.ratio)
         box_height, box_width = as_sides(self.size)
@@ -102,7 +102,7 @@ class CenterCrop(ViewTransform):
 
 
 class RandomResizedCrop(ViewTransform):
-    """A box of random area, aspect ratio and place, resized, as torchvision draws it.
+    """A random box, resized; area, aspect ratio and place are drawn as by torchvision.
 
     The area is uniform, the aspect ratio uniform in its logarithm. After ten boxes that do not fit
     into the image, it is the largest box at the center whose ratio is allowed.
@@ -115,7 +115,7 @@ class RandomResizedCrop(ViewTransform):
         ratio: least and greatest width / height.
 
     Raises:
-        ConfigError, ConfigTypeError: a size or a range that cannot be.
+        ConfigError, ConfigTypeError: a size or a range is invalid.
 
     >>> RandomResizedCrop(scale=(1, 1), ratio=(2, 2))(30, 60, np.random.default_rng(0))
     (0, 0, 30, 60)
@@ -133,7 +133,7 @@ class RandomResizedCrop(ViewTransform):
         is_scale = isinstance(sides, (tuple, list)) and (
             any(not hasattr(side, "__index__") for side in sides) or max(sides, default=0) <= 1
         )
-        if is_scale:  # it came first once, and the ratio behind it
+        if is_scale:  # it was the first argument once, followed by the ratio
             sides, scale, ratio = None, sides, ratio if scale is None else scale
         scale = (0.08, 1.0) if scale is None else scale
         self.size = None if sides is None else as_sides(sides)
@@ -179,18 +179,17 @@ class RandomResizedCrop(ViewTransform):
 
 
 class RandomCrop(ViewTransform):
-    """A box of a size at a random place, of an image that may be framed first.
+    """A box of a fixed size at a random place; the image may be padded first.
 
     Args:
         size: (height, width) in pixels, or one number for both.
         padding: rows and columns that are added on each side first: one number, (left and right,
             above and below), or (left, above, right, below), as torchvision's.
-        pad_if_needed: an image that is smaller than `size` is framed until it is large enough; else
-            that is an error.
-        fill: what is added consists of: a number from 0 to 255, or one for each channel.
+        pad_if_needed: pad an image that is smaller than `size`; otherwise that is an error.
+        fill: the padding's color: a number from 0 to 255, or one for each channel.
 
     Raises:
-        ConfigError, ConfigTypeError: a size or a padding that cannot be.
+        ConfigError, ConfigTypeError: a size or a padding is invalid.
     """
 
     def __init__(
@@ -268,7 +267,7 @@ def _check_ratio(ratio: Any) -> None:
 
 
 def _padding(padding: Any) -> Box:
-    """Return (above, left, below, right) of what torchvision's argument says."""
+    """Return torchvision's argument as (above, left, below, right)."""
     try:
         given = (0,) if padding is None else np.atleast_1d(np.asarray(padding)).tolist()
         sides: tuple[int, ...] = tuple(side.__index__() for side in given)

@@ -1,4 +1,4 @@
-"""An image as its file holds it: its size from the header, its pixels when asked for.
+"""An image in a file: its size from the header, its pixels when asked for.
 
 Imports the view, how files are opened, the Pillow adapter, and simplejpeg where a JPEG is read.
 Keeps no state: any thread may decode, and the GIL is released while a file is read, decoded and
@@ -40,13 +40,13 @@ _SIGNATURES = (
     (b"PK\3\4", "ZIP"),
     (b"\x1f\x8b", "gzip"),
 )
-_KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # those that are decoded
+_KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # can be decoded
 _END_OF_JPEG = b"\xff\xd9"
 _ORIENTATION = 0x0112  # a tag of Exif
 _SIDEWAYS = range(5, 9)  # in these orientations rows are columns
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257  # tags
 _FORTH, _BACK = slice(None), slice(None, None, -1)
-_TURNS = {  # rows and columns, after those of sideways images were exchanged
+_TURNS = {  # flips of rows and columns, after sideways images are transposed
     1: (_FORTH, _FORTH),
     2: (_FORTH, _BACK),
     3: (_BACK, _BACK),
@@ -71,36 +71,36 @@ def decode(
 ) -> Pixels:
     """Return the pixels of an image file: JPEG, PNG, BMP, GIF, PPM, TIFF or WebP.
 
-    The kind is found from the content, whatever the file is called. Of several images in a file it
-    is the first. Of a JPEG only the rows and columns of the crop are decoded, and at 1/2, 1/4 or
-    1/8 of their size where that is still as large as `size`. Then the crop is resized by a bilinear
-    filter that takes the mean where it shrinks, as Pillow's does. Where nothing is resized the
-    pixels are those that Pillow gives, within 2 levels. Transparency is dropped, 16 bits are cut to
-    8, and without `upright` an image comes as it lies in its file, as from Pillow and torchvision's
-    ImageFolder (Pillow turns a TIFF). The GIL is released meanwhile.
+    The kind is found from the content, not the name. Of several images in a file the first is
+    decoded. Of a JPEG only the rows and columns of the crop are decoded, at 1/2, 1/4 or 1/8 of
+    their size if that is still as large as `size`. Then the crop is resized by a bilinear filter
+    that takes means when it shrinks, as Pillow's does. Without resizing the pixels equal Pillow's
+    within 2 levels. Transparency is dropped, 16 bits become 8, and without `upright` the Exif
+    orientation is ignored, as by Pillow and torchvision's ImageFolder (Pillow turns a TIFF). The
+    GIL is released meanwhile.
 
     Args:
         source: the path of a file, or its content as bytes or another object of contiguous bytes.
         size: (height, width) of the result, in pixels; None: as large as the crop.
-        crop: (top, left, height, width) of what is taken of the image, in its own pixels; None: all
-            of it. No pixel outside of it has any part in the result; but where a JPEG is decoded
-            smaller, those of the file's blocks of 8 x 8 or 16 x 16 pixels at its edges have.
+        crop: (top, left, height, width) of the part to take, in the image's own pixels; None: all
+            of it. Pixels outside do not affect the result, except in blocks of 8 x 8 or 16 x 16
+            pixels at the edges, if a JPEG is decoded smaller.
         mode: "RGB": red, green and blue; "L": grey, one channel.
-        out: what the pixels are written to: a writable, C-contiguous array of uint8 that has the
-            result's shape, such as a row of a batch. After an error it may hold part of an image.
-        upright: turn the image as Exif says that the camera was held, before it is cropped.
-        exact: decode a JPEG at its full size, whatever `size` is: slower, and the pixels are those
-            that the filter makes of all of the file's. Without it they differ, by 1 to 4 levels on
-            average, and by more in fine texture.
+        out: the array for the pixels: writable, C-contiguous, uint8, of the result's shape, such as
+            a row of a batch. After an error it may hold part of an image.
+        upright: turn the image upright by its Exif orientation before cropping.
+        exact: decode a JPEG at its full size, whatever `size` is. That is slower, and the filter
+            sees all of the file's pixels. Without it pixels differ by 1 to 4 levels on average, and
+            more in fine texture.
 
     Returns:
-        An array of uint8, height x width x 3, or x 1 with "L"; `out` where that was given.
+        An array of uint8, height x width x 3, or x 1 with "L"; `out` if given.
 
     Raises:
-        ImageError: the file cannot be read, is damaged or cut off, or is of another kind. Damage
-            that lies in a JPEG behind the crop is not seen.
-        ConfigError, ConfigTypeError: an argument that cannot be, such as a crop outside of the
-            image, or simplejpeg or Pillow is missing.
+        ImageError: the file cannot be read, is damaged or cut off, or is of another kind. Damage in
+            a JPEG after the crop is not noticed.
+        ConfigError, ConfigTypeError: an argument is invalid, such as a crop outside of the image,
+            or simplejpeg or Pillow is missing.
 
     >>> import io
     >>> from PIL import Image
@@ -139,7 +139,7 @@ def image_size(source: Source) -> Size:
 
 
 class EncodedImage(Image):
-    """The content of an image file, whose header is read.
+    """The content of an image file with its parsed header.
 
     Args:
         source, mode, upright, exact: as for `decode`.
@@ -147,7 +147,7 @@ class EncodedImage(Image):
 
     Attributes:
         name: of the file, for messages.
-        height, width: in pixels, as the image is rendered.
+        height, width: in pixels, as rendered.
         channels: 3, or 1 with the mode "L".
     """
 
@@ -172,7 +172,7 @@ class EncodedImage(Image):
                 f"its header says {self.height} x {self.width} pixels, and {MAX_PIXELS:,} is the"
                 " limit"
             )
-        # Pillow turns a TIFF by itself
+        # Pillow itself turns a TIFF upright
         self._turned = self._orientation() if upright and self._kind != "TIFF" else 1
         if self._turned in _SIDEWAYS:
             self.height, self.width = self.width, self.height
@@ -192,7 +192,7 @@ class EncodedImage(Image):
         render_view(whole, view, factor, out, table, channels_first)
 
     def whole(self, factor: int) -> tuple[Pixels, int]:
-        """Return all of the image at 1/`factor` of its size, and how much smaller it is indeed.
+        """Return all of the image at 1/`factor` of its size, and the actual factor.
 
         Raises:
             ImageError: the file is damaged or cut off.
@@ -208,7 +208,7 @@ class EncodedImage(Image):
 
     @property
     def is_scalable(self) -> bool:
-        """Whether it may be decoded smaller than it is."""
+        """Whether it can be decoded at a smaller size."""
         return self._has_parts and not self._is_exact
 
     @property
@@ -225,7 +225,7 @@ class EncodedImage(Image):
         channels_first: bool,
         is_scaled: bool = False,
     ) -> bool:
-        """Write what a view shows, if libjpeg can decode that part alone. See `render`.
+        """Render a view if libjpeg can decode only that part. See `render`.
 
         `is_scaled`: the view is one of the image at 1/`factor` of its size.
         """
@@ -244,7 +244,7 @@ class EncodedImage(Image):
         )
 
     def _decoded(self, factor: int) -> tuple[Pixels, int]:
-        """Return all of the image, and how much smaller it is."""
+        """Return all of the image, and its actual factor."""
         if not self._has_parts:
             return self._upright(self._by_pillow()), 1
         found = self._by_simplejpeg(factor)
@@ -263,13 +263,13 @@ class EncodedImage(Image):
                 min_factor=factor,
             )
         except ValueError as error:
-            if "extraneous bytes" in str(error):  # the image is whole, with junk between its parts
+            if "extraneous bytes" in str(error):  # the image is complete, with junk
                 return self._by_pillow()
             raise self._error(_told(error)) from error
         return decoded
 
     def _by_pillow(self) -> Pixels:
-        """Return all of an image, as it lies in the file."""
+        """Return all of an image, not turned."""
         size = (self.height, self.width)
         if self._turned in _SIDEWAYS:
             size = size[::-1]
@@ -290,24 +290,24 @@ class EncodedImage(Image):
         return np.ascontiguousarray(decoded)
 
     def _upright(self, pixels: Pixels) -> Pixels:
-        """Turn an image as Exif says that the camera was held."""
+        """Turn an image upright by its Exif orientation."""
         if self._turned in _SIDEWAYS:
             pixels = pixels.transpose(1, 0, 2)
         return np.ascontiguousarray(pixels[_TURNS[self._turned]])
 
     def _orientation(self) -> int:
-        """Return what Exif says: 1 where the image is upright, or where it says nothing."""
+        """Return the Exif orientation; 1: upright or unknown."""
         try:
             with self._opened() as image:
                 found = image.getexif().get(_ORIENTATION, 1)
         except ConfigError:
             raise  # there is no Pillow
-        except Exception:  # many types: Exif is damaged, and the image may be whole
+        except Exception:  # of many types: Exif is damaged, but the image may be intact
             return 1
         return found if found in _TURNS else 1
 
     def _opened(self) -> Any:
-        """Return Pillow's image, of which the header is read."""
+        """Return Pillow's image with its header read."""
         open_image = pillow.require_pillow().open
         return open_image(io.BytesIO(self._content), formats=(self._kind.upper(),))
 
@@ -339,7 +339,7 @@ class EncodedImage(Image):
             height, width, colors, _ = simplejpeg.decode_jpeg_header(self._content)
         except (ValueError, KeyError) as error:
             if isinstance(error, KeyError) or "subsampling" in str(error):
-                self._is_plain = False  # a rare subsampling, which Pillow knows
+                self._is_plain = False  # a rare subsampling, which only Pillow decodes
                 return self._other_size()
             raise self._error(f"its header cannot be read ({_told(error)})") from error
         self._is_plain = colors in ("YCbCr", "RGB", "GRAY")
@@ -363,7 +363,7 @@ class EncodedImage(Image):
     def _size_of(self, image: Any) -> Size:
         """Return the height and width that Pillow's image will have when it is decoded."""
         if self._kind == "TIFF" and image.tag_v2.get(_ORIENTATION) in _SIDEWAYS:
-            # Pillow before 11 turns the size with the pixels, and later ones at once
+            # Pillow before 11 turns the size with the pixels, later ones at once
             return image.tag_v2[_TIFF_WIDTH], image.tag_v2[_TIFF_HEIGHT]
         return image.height, image.width
 
@@ -372,7 +372,7 @@ class EncodedImage(Image):
 
 
 def channels_of(mode: Any) -> int:
-    """Return how many channels a mode has. ConfigError: it is none."""
+    """Return how many channels a mode has. ConfigError: it is no mode."""
     channels = _CHANNELS.get(mode) if isinstance(mode, str) else None
     if channels is None:
         raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
@@ -380,17 +380,17 @@ def channels_of(mode: Any) -> int:
 
 
 def require_decoders() -> None:
-    """Import what decodes. ConfigError: simplejpeg or Pillow is missing."""
+    """Import the decoders. ConfigError: simplejpeg or Pillow is missing."""
     _simplejpeg()
     pillow.require_pillow()
 
 
 def content_of(source: Any) -> tuple[Any, str]:
-    """Return the bytes of a file, and how a message names it."""
+    """Return the bytes of a file, and its name for messages."""
     if isinstance(source, (str, os.PathLike)):
         name = f"'{os.fsdecode(source)}'"
         try:
-            # half the time of pathlib
+            # twice as fast as pathlib
             with open(source, "rb", buffering=0, opener=open_regular) as file:
                 return file.read(), name
         except (OSError, ValueError) as error:
@@ -422,7 +422,7 @@ def _check_out(out: Any, shape: tuple[int, ...]) -> None:
 
 
 def _told(error: Exception) -> str:
-    """Return what libjpeg says was wrong, without the names of its functions."""
+    """Return libjpeg's error message without the names of its functions."""
     text = str(error)
     return "it is cut off" if "Premature end of JPEG file" in text else text.rpartition("(): ")[2]
 

@@ -21,19 +21,19 @@ _VALUE = 'a number, one for each of 3 channels, or "random"'
 
 
 class RandomErasing:
-    """Write over a rectangle at a random place, with a probability, as torchvision's of this name.
+    """Overwrite a random rectangle, with a probability, as torchvision's transform of this name.
 
-    It works on the result, so it stands behind `Normalize`.
+    It works on the result, so it comes after `Normalize`.
 
     Args:
         p: the probability, from 0 to 1.
         scale: least and greatest area, as parts of the image's.
         ratio: least and greatest height / width.
-        value: what is written: a number, one for each of 3 channels, or "random": normal deviates.
-            In units of the result.
+        value: the written value: a number, one for each of 3 channels, or "random": normal
+            deviates. In units of the result.
 
     Raises:
-        ConfigError, ConfigTypeError: an argument that cannot be.
+        ConfigError, ConfigTypeError: an argument is invalid.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RandomErasing:
     def erase(
         self, image: npt.NDArray[Any], rng: np.random.Generator, channels_first: bool
     ) -> None:
-        """Write over a rectangle of the image in place."""
+        """Overwrite a rectangle of the image in place."""
         if rng.random() >= self.p:
             return
         planes = image if channels_first else image.transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-"""Images turned over: left for right, or top for bottom, at random.
+"""Flip images at random: left for right, or top for bottom.
 
 Imports the transform's bases. See `reader.images.transform`.
 """
@@ -18,7 +18,7 @@ __all__ = ["RandomHorizontalFlip", "RandomVerticalFlip"]
 
 @dataclass(frozen=True)
 class _RandomFlip(ViewTransform):
-    """What both flips share; see there."""
+    """Base class of both flips."""
 
     p: float = 0.5
 
@@ -32,17 +32,17 @@ class _RandomFlip(ViewTransform):
 
     @abc.abstractmethod
     def _axis(self, view: View) -> Axis:
-        """Return what is turned over."""
+        """Return the axis to flip."""
 
 
 class RandomHorizontalFlip(_RandomFlip):
-    """Turn left and right over, with a probability.
+    """Flip left and right, with a probability.
 
     Args:
         p: the probability, from 0 to 1.
 
     Raises:
-        ConfigError: `p` is none.
+        ConfigError: `p` is no probability.
     """
 
     def _axis(self, view: View) -> Axis:
@@ -50,13 +50,13 @@ class RandomHorizontalFlip(_RandomFlip):
 
 
 class RandomVerticalFlip(_RandomFlip):
-    """Turn top and bottom over, with a probability.
+    """Flip top and bottom, with a probability.
 
     Args:
         p: the probability, from 0 to 1.
 
     Raises:
-        ConfigError: `p` is none.
+        ConfigError: `p` is no probability.
     """
 
     def _axis(self, view: View) -> Axis:

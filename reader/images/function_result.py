@@ -1,4 +1,4 @@
-"""What functions of the user's make of an image, and whether a list can go on with it.
+"""Check the results of the user's functions, and whether a list can continue with them.
 
 Imports the transforms. Pure functions.
 """
@@ -18,7 +18,7 @@ __all__ = ["call", "check_size", "has_size", "is_image", "own"]
 
 
 def is_image(found: Any) -> bool:
-    """Whether a function returned an image that the list can go on with."""
+    """Whether a function returned an image that the list can continue with."""
     return (
         isinstance(found, np.ndarray)
         and found.dtype == np.uint8
@@ -29,13 +29,13 @@ def is_image(found: Any) -> bool:
 
 
 def call(found: Any, functions: list[Any], size: Size, keeps_size: bool) -> Any:
-    """Return what functions make of what the first of them returned, which is no image.
+    """Call further functions with a result that is no image; return the last result.
 
     Args:
-        found: it.
-        functions: that one, and those behind it.
-        size: of the image that the first was called with.
-        keeps_size: whether boxes, masks or points have to fit the result.
+        found: the result of the first function.
+        functions: the first function and those after it.
+        size: of the image of the first function's argument.
+        keeps_size: whether boxes, masks or points must fit the result.
     """
     for number, each in enumerate(functions):
         if isinstance(each, (ViewTransform, PixelTransform, RandomErasing)):
@@ -50,7 +50,7 @@ def call(found: Any, functions: list[Any], size: Size, keeps_size: bool) -> Any:
 
 
 def own(found: Any, transform: Any) -> npt.NDArray[Any]:
-    """Return a copy of what a function made, which it may have kept."""
+    """Return a copy of a function's result, which the function may have kept."""
     if not isinstance(found, np.ndarray) or found.ndim != 3:
         raise ConfigError(
             f"{transform} follows a function that returned {got(found)}, and needs an array of"
@@ -60,7 +60,7 @@ def own(found: Any, transform: Any) -> npt.NDArray[Any]:
 
 
 def check_size(found: Any, function: Any, size: Size) -> None:
-    """Raise ConfigError if what a function made of an image has another size than that."""
+    """Raise ConfigError if a function changed the size of an image."""
     if not has_size(found, size, size):
         shape = tuple(getattr(found, "shape", getattr(found, "size", ())))
         raise ConfigError(

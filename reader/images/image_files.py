@@ -1,7 +1,7 @@
-"""Which files a folder of classes has: found by their names, in torchvision's order.
+"""Find the files of a folder of classes by their names, in torchvision's order.
 
-Imports the errors and how files are opened. Reads folders, and of files only the first bytes of
-those that macOS may have added. Keeps no state.
+Imports the errors and how files are opened. Reads folders, and the first bytes of files that macOS
+may have added. Keeps no state.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["EXTENSIONS", "find_classes", "find_samples"]
 
 # torchvision's, so that a program lists the same files
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-# endings of images that it does not list: a user is told of them
+# image endings that torchvision does not list: a warning names such files
 _OTHER_IMAGES = (
     *(".avif", ".dib", ".gif", ".heic", ".heif", ".ico", ".j2k", ".jfif", ".jp2", ".jpe", ".jxl"),
     *(".pbm", ".pnm", ".svg", ".tga"),
 )
-_MACOS_FOLDER = "__MACOSX"  # in archives that macOS made, beside what was packed
-_APPLE_DOUBLE = b"\0\5\x16\7"  # how its files ._name begin, which hold attributes of the file name
+_MACOS_FOLDER = "__MACOSX"  # macOS adds it to archives
+_APPLE_DOUBLE = b"\0\5\x16\7"  # the first bytes of macOS's files ._name
 _Identity = tuple[int, int]  # of a folder: device, inode
 
 
@@ -48,7 +48,7 @@ def find_classes(root: str) -> tuple[list[str], dict[str, int]]:
         ConfigError: there is no such folder, or no folder in it.
     """
     if not root or not Path(root).is_dir():
-        raise ConfigError(f"there is no folder '{root}': pass that with a folder a class")
+        raise ConfigError(f"no folder '{root}': pass the folder that holds one folder per class")
     with os.scandir(root) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir())
     if _MACOS_FOLDER in names:
@@ -70,14 +70,14 @@ def find_samples(
     is_valid_file: Callable[[str], bool] | None,
     allow_empty: bool,
 ) -> list[tuple[str, int]]:
-    """Return (path, number of its class) of each file of the classes; warn of what is left out.
+    """Return (path, class number) of each file of the classes; warn of files that are left out.
 
     Args:
         root: the folder with a folder for each class.
         class_to_idx: their numbers, by name.
-        extensions: endings of the names of the files, in either case; None: EXTENSIONS, and a user
-            is told of other images.
-        is_valid_file: called with each path in place of looking at its ending; None: it is not.
+        extensions: endings of the files, in either case; None: EXTENSIONS, with a warning of other
+            images.
+        is_valid_file: called with each path instead of checking its ending; None: check endings.
         allow_empty: whether a class may be without files.
 
     Raises:
@@ -104,13 +104,13 @@ def find_samples(
 
 
 class _Search:
-    """Finds files below folders, and notes what it leaves out.
+    """Finds files below folders, and notes the files that it leaves out.
 
     Args:
-        root: the folder above those that are searched.
+        root: the folder of the classes' folders.
         endings: of the names of the files, in lower case.
         is_valid_file: as for `find_samples`.
-        tells_others: whether images of other endings are noted.
+        tells_others: whether to note images of other endings.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class _Search:
         self._is_valid_file = is_valid_file
         self._loops: list[str] = []  # links to a folder that they lie in
         self._macos: list[str] = []
-        self._others: list[str] = []  # images whose endings were not asked for
+        self._others: list[str] = []  # images with other endings
         self._above = _identities_above(root)
 
     def below(self, folder: str) -> list[str]:
@@ -184,7 +184,7 @@ class _Search:
         return f"; {len(others)} have other endings, such as '{others[0]}'" if others else ""
 
     def warn(self) -> None:
-        """Warn of what was left out, by number and name."""
+        """Warn of files that were left out, with counts and names."""
         said = []
         if self._others:
             kinds = sorted({Path(path).suffix.lower() for path in self._others})
@@ -212,7 +212,7 @@ def _identity(found: os.stat_result) -> _Identity:
 
 
 def _identities_above(folder: str) -> frozenset[_Identity]:
-    """Return those of a folder and of all folders that it lies in."""
+    """Return the identities of a folder and of all folders above it."""
     path = Path(folder).resolve()
     return frozenset(_identity(each.stat()) for each in (path, *path.parents))
 
@@ -234,7 +234,7 @@ def _is_apple_double(path: str) -> bool:
         with open(path, "rb", opener=open_regular) as file:
             return file.read(4) == _APPLE_DOUBLE
     except OSError:
-        return False  # reading the image raises that
+        return False  # reading the image raises the error
 
 
 def _counted(found: Sequence[Any], noun: str) -> str:

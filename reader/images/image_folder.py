@@ -1,4 +1,4 @@
-"""The dataset of a folder that has a folder of images for each class.
+"""The dataset of a folder with one folder of images per class.
 
 Imports this package's images, the dataset class, and sample_rng. Nothing changes after it is made;
 each worker process has a copy, and worker threads share one.
@@ -48,53 +48,53 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     says otherwise, of uint8 unless `dtype` or a `Normalize` does. Classes,
     files and their order are those of torchvision's ImageFolder: classes are numbered in the order
     of their names, and files come in the order of their names, those of a folder before those of
-    the folders in it. In a batch each image is decoded into its row, where there is no `transform`.
-    What `transforms` take, resize, turn over and normalize is done in that one pass.
+    the folders in it. Without a `transform`, each image is decoded into its row of the batch.
+    Crops, resizing, flips and normalization of `transforms` are done in that one pass.
 
-    Left out with a warning that counts and names them: images of other endings, such as .gif, where
-    `extensions` says nothing; the files and the folder that macOS adds to archives; links that lead
-    back to a folder that they lie in.
+    Files that are left out are counted and named in a warning: images of other endings, such as
+    .gif, without `extensions`; the files and the folder that macOS adds to archives; links that
+    lead back to a folder above them.
 
     Args:
         root: the folder with a folder for each class; folders in those are searched too.
-        size: (height, width) that each image is resized to; None: as large as the crop, or as
-            `transforms` make it.
+        size: (height, width) that each image is resized to; None: the size of the crop, or of
+            `transforms`.
         crop: called with height, width and a random generator for each image; returns the (top,
-            left, height, width) that is taken of it: `CenterCrop()`, `RandomResizedCrop()`,
-            `RandomCrop(size)` or your own. None: all of it. Within a `DataLoader` the generator is
-            `sample_rng(index)`, so that a sample depends on the seed, the epoch and its index
-            alone; elsewhere each has another one.
-        transforms: what is done to each image: objects of this package such as
-            `RandomResizedCrop()` and `Normalize(mean, std)`, and functions of an array, in order;
-            see `Compose`. Their random numbers are those that `crop` would get.
+            left, height, width) to take: `CenterCrop()`, `RandomResizedCrop()`, `RandomCrop(size)`
+            or your own. None: all of it. In a `DataLoader` the generator is `sample_rng(index)`, so
+            that a sample depends only on the seed, the epoch and its index; elsewhere it is a new
+            one each time.
+        transforms: objects of this package such as `RandomResizedCrop()` and `Normalize(mean,
+            std)`, and functions of an array, applied in order; see `Compose`. Their generator is
+            that of `crop`.
         layout: "channels_last" or "channels_first".
         dtype: of the image: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
-            with a `Normalize`, and else uint8. Floats without one are from 0 to 1.
-        upright: turn images as Exif says that the camera was held.
+            with a `Normalize`, otherwise uint8. Floats without one are from 0 to 1.
+        upright: turn images upright by their Exif orientation.
         exact: decode JPEG files at their full size: see `decode`.
-        transform: called with the array; what it returns takes its place.
-        target_transform: called with the number of the class; what it returns takes its place.
-        extensions: endings of the files that are taken, in either case, such as (".jpg", ".gif");
-            None: .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp, as torchvision.
-        is_valid_file: called with the path of each file in place of looking at its ending; returns
-            whether it is taken.
+        transform: called with the array; its result replaces the array.
+        target_transform: called with the number of the class; its result replaces the number.
+        extensions: endings of the files to take, in either case, such as (".jpg", ".gif"); None:
+            .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp, as torchvision.
+        is_valid_file: called with the path of each file instead of checking its ending; returns
+            whether to take it.
         allow_empty: whether a class may be without files.
         mode: "RGB", or "L": one channel.
-        cache: how many bytes of memory pictures may take that are kept after they were decoded,
-            such as "4GB"; None: none are. They are kept at the size that the crops need, and are
-            the same as without a cache. `reader.cache` has more options, such as a disk.
-        cache_shorter_side: keep them resized to that length of the shorter side, where they are
-            larger: less memory, and other pixels, since a crop is resized twice.
+        cache: bytes of memory for decoded pictures, such as "4GB"; None: keep none. They are kept
+            at the size that the crops need, and equal those without a cache. `reader.cache` has
+            more options, such as a disk.
+        cache_shorter_side: resize larger pictures to this length of the shorter side before keeping
+            them: less memory, but other pixels, since crops are resized twice.
 
     Raises:
         ConfigError, ConfigTypeError: there is no such folder, it cannot be read, a class has no
-            image, a decoder is missing, or an argument cannot be.
+            image, a decoder is missing, or an argument is invalid.
 
     Attributes:
         classes: the names of the classes, sorted.
         class_to_idx: the number of each class, by name.
 
-    An image that cannot be decoded raises ImageError, which names the file, when it is asked for.
+    An image that cannot be decoded raises ImageError with the file's name when it is fetched.
     """
 
     __repr__ = described
@@ -164,8 +164,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         self.transform = transform
         self.target_transform = target_transform
         self.mode = mode
-        self._has_pure_samples: bool | None = None  # what the user says
-        self._kept_by: tuple[str | None, dict[str, Any]] | None = None  # options of the cache
+        self._has_pure_samples: bool | None = None  # set by the user
+        self._kept_by: tuple[str | None, dict[str, Any]] | None = None  # the cache's options
         self.classes, self.class_to_idx = self.find_classes(folder)
         if not self.class_to_idx:
             raise ConfigError(
@@ -188,10 +188,10 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             self._keep_pictures(None, **cache_options(cache, None, 1))
 
     def __with_cache__(self, what: str | None, **options: Any) -> ImageFolder | None:
-        """Return this dataset with pictures that are kept: what `reader.cache` does of it.
+        """Return this dataset with cached pictures, for `reader.cache`.
 
         Returns:
-            None: nobody would ask for them, and samples are to be kept.
+            None: nothing would use pictures, so cache samples.
 
         Raises:
             ConfigError: it keeps its pictures already; or see `reader.cache`.
@@ -242,7 +242,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             version,
             hashed.hexdigest(),
         )
-        # paths, sizes and times of files say all that pictures depend on
+        # pictures depend only on paths, sizes and times of files
         kept = SampleCache(identity, memory, disk, disk_limit, identity.key)
         self._pictures = KeptPictures(kept, what, decoding, check)
         self._cache = kept
@@ -262,12 +262,12 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
 
     @property
     def size(self) -> Size | None:
-        """(height, width) that each image is resized to; None: there is none."""
+        """(height, width) that each image is resized to, or None."""
         return self.transforms.size
 
     @property
     def crop(self) -> Crop | RandomCrop | None:
-        """What chooses the part of each image that is taken; None: `transforms` do."""
+        """The crop; None: `transforms` choose it."""
         return self._crop
 
     @property
@@ -281,7 +281,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     @samples.setter
     def samples(self, samples: Sequence[tuple[str, int]]) -> None:
         self._samples: Sequence[tuple[str, int]] = share(samples)
-        if self._kept_by is not None:  # entries are numbered as the samples are
+        if self._kept_by is not None:  # entries have the samples' numbers
             what, options = self._kept_by
             self._keep_pictures(what, **options)
 
@@ -304,14 +304,14 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
 
         Args:
             index: of the sample.
-            out: None, or (array, ...): where the array has the image's form, it is written there
-                and the sample has that very array.
+            out: None, or (array, ...): if the array has the image's form, the image is written
+                there and the sample has that array.
         """
         path, target = self._samples[index]
         rng = None
         if self.transforms.is_random and (loader_task() is not None or is_refused()):
             rng = sample_rng(index)
-        # a row of another form is left alone: the loader names the two sizes that do not fit
+        # leave a row of another form alone: the loader reports the two sizes
         row = None if out is None or self.transform is not None else out[0]
         if self._pictures is not None:
             opened = self._pictures.image(operator.index(index), path)
@@ -325,7 +325,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def __read_ahead__(self, indices: Sequence[int]) -> None:
-        """Have the system read the files of a batch, where the first of them is not in memory.
+        """Ask the system to read the files of a batch, if the first is not in memory.
 
         A loader calls it before it fetches the samples: the disk reads while files are decoded.
         """
@@ -339,10 +339,10 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
 
     @property
     def has_pure_samples(self) -> bool:
-        """Whether a sample depends on its index and on `sample_rng` alone.
+        """Whether a sample depends only on its index and on `sample_rng`.
 
-        It is known where no function of yours makes it. Set it to True where yours are pure, too:
-        then several workers may make rows of one batch.
+        True if no function of yours makes it. Set it to True if your functions are pure too: then
+        several workers may make rows of one batch.
         """
         if self._has_pure_samples is not None:
             return self._has_pure_samples

@@ -1,11 +1,10 @@
-"""Pictures of files that are decoded once, and kept in a cache as they are before their transforms.
+"""Pictures of files, decoded once and kept in a cache before their transforms.
 
 Imports the cache, encoded images and arrays. Workers share the cache; a KeptPictures belongs to a
 dataset.
 
-Without a cache a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where a crop needs no more. So that
-pictures with a cache are equal to those without, each of these is kept by itself, once a crop has
-needed it.
+Without a cache a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if a crop needs no more. So that
+the cache changes no pixel, it keeps each of these sizes by itself, once a crop has needed it.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _LEVELS = 4  # 1, 1/2, 1/4 and 1/8 of the size
 
 
 def entries_of(samples: int) -> int:
-    """Return how many entries the cache of some samples has."""
+    """Return how many entries the cache of `samples` samples needs."""
     return samples * _LEVELS
 
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """How files are decoded: see `EncodedImage`, and `shorter_side` of what is kept."""
+    """Options for decoding, see `EncodedImage`, and `shorter_side` of kept pictures."""
 
     mode: str
     upright: bool
@@ -48,13 +47,13 @@ class DecodeOptions:
 
 
 class KeptPictures:
-    """Gives the picture of each file from a cache, or from the file, and keeps it then.
+    """Returns pictures from a cache, or from their files, and then keeps them.
 
     Args:
-        cache: of `entries_of` as many entries as there are files.
+        cache: with `entries_of(files)` entries.
         what: "pixels", or "files": their content.
         decoding: how files are decoded.
-        check: what share of the pictures that were found is made again, and compared.
+        check: the share of cached pictures to make again and compare.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class KeptPictures:
             return self.opened(path)
         try:
             tag = _tag_of(path)
-        except OSError:  # the message of what opens it is the better one
+        except OSError:  # opening it gives a better message
             return self.opened(path)
         if self._what == "files":
             return self._from_file(number, path, tag)
@@ -84,7 +83,7 @@ class KeptPictures:
         return KeptImage(self, number, path, tag)
 
     def holds(self, index: int) -> bool:
-        """Whether a picture is kept, of whatever time of its file, at one size or more."""
+        """Whether a picture is kept at any size, of any version of its file."""
         numbers = range(index * _LEVELS, (index + 1) * _LEVELS)
         return any(0 <= n < len(self.cache) and self.cache.holds(n) for n in numbers)
 
@@ -94,7 +93,7 @@ class KeptPictures:
         return EncodedImage(path, decoding.mode, decoding.upright, exact=decoding.exact)
 
     def is_due(self) -> bool:
-        """Whether it is the turn of a picture that was found to be compared with its file."""
+        """Whether to compare this cached picture with its file."""
         return self.cache.is_due(self._every)
 
     def _from_file(self, number: int, path: str, tag: int) -> EncodedImage:
@@ -118,7 +117,7 @@ class KeptPictures:
         return KeptSmaller(self, path, pixels, lease)
 
     def made_smaller(self, path: str) -> Pixels:
-        """Return what is kept of a file where the shorter side has a length."""
+        """Return the picture of a file, resized for the cache."""
         image, side = self.opened(path), self.decoding.shorter_side
         view = image.view()
         if side is not None and min(view.height, view.width) > side:
@@ -129,13 +128,13 @@ class KeptPictures:
 
 
 class KeptSmaller(ArrayImage):
-    """A picture that is kept at a smaller size.
+    """A picture kept at a smaller size.
 
     Args:
-        kept: the pictures of which it is one.
+        kept: the owner of the picture.
         path: of its file.
         pixels: of it.
-        lease: of the pixels, where they are the cache's.
+        lease: of the pixels, if they are the cache's.
     """
 
     def __init__(self, kept: KeptPictures, path: str, pixels: Pixels, lease: Lease | None) -> None:
@@ -149,7 +148,7 @@ class KeptSmaller(ArrayImage):
         table: npt.NDArray[Any] | None = None,
         channels_first: bool = False,
     ) -> None:
-        """Write what a view shows."""
+        """Render a view."""
         super().render(view, out, table, channels_first)
         if self._lease is not None and not self._lease.is_current:
             again = ArrayImage(self._kept.made_smaller(self._path), self.name)
@@ -158,11 +157,11 @@ class KeptSmaller(ArrayImage):
 
 
 class KeptImage(Image):
-    """A picture that is kept, or will be.
+    """A picture that is in the cache, or will be.
 
     Args:
-        kept: the pictures of which it is one.
-        number: of its entry at its full size; those of 1/2, 1/4 and 1/8 follow.
+        kept: the owner of the picture.
+        number: of its entry at full size; those of 1/2, 1/4 and 1/8 follow.
         path: of its file.
         tag: of the file.
     """
@@ -188,7 +187,7 @@ class KeptImage(Image):
         table: npt.NDArray[Any] | None = None,
         channels_first: bool = False,
     ) -> None:
-        """Write what a view shows."""
+        """Render a view."""
         factor = view.factor if self._is_scalable else 1
         level = factor.bit_length() - 1
         is_found = level == self._level or self._find(level)
@@ -196,7 +195,7 @@ class KeptImage(Image):
         if not is_found:
             try:
                 self._make(level)
-            except ImageError:  # damaged perhaps where the view does not look
+            except ImageError:  # maybe damaged outside of the view
                 self._opened().render(view, out, table, channels_first)
                 return
             factor = 1 << self._level
@@ -207,7 +206,7 @@ class KeptImage(Image):
             file.render(view, out, table, channels_first)
 
     def _find(self, level: int) -> bool:
-        """Take the pixels of a level from the cache. False: they are not there."""
+        """Take the pixels of a level from the cache. False: they are missing."""
         number = self._number + level
         levels = range(self._number, self._number + _LEVELS)
         sample, lease = self._kept.cache.look(number, self._tag, levels, is_counted=False)
@@ -223,10 +222,10 @@ class KeptImage(Image):
         return True
 
     def _make(self, level: int) -> None:
-        """Decode the file, and keep what it gave."""
+        """Decode the file, and keep the pixels."""
         self._pixels, factor = self._opened().whole(1 << level)
         self._lease = None
-        if factor != 1 << level:  # it can be decoded in full alone
+        if factor != 1 << level:  # it can only be decoded at full size
             self._is_scalable = False
         self._level = factor.bit_length() - 1
         sample = (self._pixels, self.height, self.width, self._is_scalable)
@@ -238,7 +237,7 @@ class KeptImage(Image):
         return self._file
 
 
-_UNUSED: Any = None  # a generator that nothing draws from
+_UNUSED: Any = None  # an unused generator
 
 
 def _tag_of(path: str) -> int:

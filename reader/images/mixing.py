@@ -1,8 +1,8 @@
-"""Batches whose images are mixed with each other: MixUp and CutMix.
+"""Mix the images of a batch with each other: MixUp and CutMix.
 
-Imports `reader.errors` and `reader.collate`; what a tensor is it learns from `sys.modules`. A mix
-never changes once it is made; its random numbers come from the generator that it is given. Sources:
-MixUp, arXiv 1710.09412; CutMix, arXiv 1905.04899.
+Imports `reader.errors` and `reader.collate`; tensors are recognised by `sys.modules`. A mix never
+changes once it is made; its random numbers come from the given generator. Sources: MixUp, arXiv
+1710.09412; CutMix, arXiv 1905.04899.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from reader.images.transform import as_number, check_layout, check_rng
 
 __all__ = ["CutMix", "MixUp"]
 
-_OWN = {  # tensors by their library: how one is made of an array
+_OWN = {  # makes a tensor of an array, by library
     "torch": ("Tensor", "from_numpy"),
     "paddle": ("Tensor", "to_tensor"),
 }
 
 
 class _Mix(Collate, abc.ABC):
-    """What MixUp and CutMix share; see there."""
+    """Base class of MixUp and CutMix."""
 
     def __init__(self, num_classes: int, alpha: float = 1.0, layout: str = "channels_last") -> None:
         num_classes = as_int(
@@ -46,7 +46,7 @@ class _Mix(Collate, abc.ABC):
     def lay_out(self, samples: Sequence[Any]) -> Any:
         """Stack samples (image, number of the class) and mix them: a `collate_fn`.
 
-        The batch is of tensors where the images are, or where the loader gives tensors. The random
+        The batch has tensors if the images are tensors, or if the loader gives tensors. Random
         numbers are keyed by NumPy's global generator, which a loader with `seed=` seeds for each
         batch.
         """
@@ -74,21 +74,20 @@ class _Mix(Collate, abc.ABC):
     def apply(
         self, images: Any, labels: Any, rng: np.random.Generator | None = None
     ) -> tuple[Any, Any]:
-        """Mix a batch with itself, moved on by one image.
+        """Mix a batch with itself, shifted by one image.
 
         Args:
             images: an array, or a tensor of torch or Paddle on the CPU: batch x height x width x
-                channels, or x channels x height x width. It is mixed in place where it can be
-                written.
+                channels, or x channels x height x width. It is mixed in place if it is writable.
             labels: the number of the class of each image, or batch x num_classes shares.
-            rng: where the random numbers come from; None: new ones in each call.
+            rng: source of random numbers; None: a new one in each call.
 
         Returns:
-            The images, and batch x num_classes shares of float32: both as tensors where the images
-            are a tensor.
+            The images, and batch x num_classes shares of float32: both as tensors if the images are
+            a tensor.
 
         Raises:
-            ConfigError, ConfigTypeError: images or labels of another form.
+            ConfigError, ConfigTypeError: images or labels have another form.
         """
         batch, to_tensor = _as_array("images", images), _to_tensor(images)
         if batch.ndim != 4:
@@ -112,7 +111,7 @@ class _Mix(Collate, abc.ABC):
 
     @abc.abstractmethod
     def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
-        """Mix in place; return how much of each image is its own."""
+        """Mix in place; return the share of each image itself."""
 
     def _shares(self, labels: Any, count: int) -> npt.NDArray[np.float32]:
         array = _as_array("labels", labels)
@@ -145,7 +144,7 @@ class MixUp(_Mix):
         layout: of the images: "channels_last" or "channels_first".
 
     Raises:
-        ConfigError, ConfigTypeError: an argument that cannot be.
+        ConfigError, ConfigTypeError: an argument is invalid.
     """
 
     def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
@@ -168,7 +167,7 @@ class CutMix(_Mix):
         layout: of the images: "channels_last" or "channels_first".
 
     Raises:
-        ConfigError, ConfigTypeError: an argument that cannot be.
+        ConfigError, ConfigTypeError: an argument is invalid.
     """
 
     def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
@@ -185,7 +184,7 @@ class CutMix(_Mix):
 
 
 def _to_tensor(value: Any) -> Callable[[Any], Any] | None:
-    """Return what makes a tensor of an array, as a value is one; None: it is none."""
+    """Return the function that makes an array a tensor like `value`; None: `value` is no tensor."""
     for library, (kind, make) in _OWN.items():
         module = sys.modules.get(library)
         if module is not None and isinstance(value, getattr(module, kind)):
@@ -194,7 +193,7 @@ def _to_tensor(value: Any) -> Callable[[Any], Any] | None:
 
 
 def _as_array(name: str, value: Any) -> npt.NDArray[Any]:
-    """Return an array, on the memory of a tensor where that can be. ConfigTypeError: it cannot."""
+    """Return an array on the memory of an array or tensor. ConfigTypeError: that is impossible."""
     if isinstance(value, np.ndarray):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Numbers of pixels made what a network takes: floats of mean 0 and deviation 1.
+"""Normalize pixels for a network: floats of mean 0 and deviation 1.
 
 Imports the transform's helpers. A Normalize never changes once it is made.
 """
@@ -27,7 +27,7 @@ class Normalize:
         mean, std: of values from 0 to 1: a number for each of 3 channels, or one for all.
 
     Raises:
-        ConfigError, ConfigTypeError: no numbers, or a `std` of 0.
+        ConfigError, ConfigTypeError: an argument is no number, or `std` is 0.
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
@@ -49,7 +49,7 @@ class Normalize:
 def number_table(
     normalize: Normalize | None, dtype: np.dtype[Any], channels: int
 ) -> npt.NDArray[Any] | None:
-    """Return what stands for each number of a pixel, channels x 256; None: the number itself.
+    """Return the value of each number of a pixel, channels x 256; None: the number itself.
 
     Without a `normalize` floats are from 0 to 1, as torchvision's ToTensor makes them.
 
@@ -69,7 +69,7 @@ def number_table(
         numbers -= np.array(normalize.mean, np.float32).reshape(-1, 1)
         numbers /= np.array(normalize.std, np.float32).reshape(-1, 1)
     found = np.ascontiguousarray(numbers.astype(dtype))
-    found.setflags(write=False)  # it serves many images
+    found.setflags(write=False)  # shared by many images
     return found
 
 

@@ -1,4 +1,4 @@
-"""Images made smaller or larger.
+"""Resize images.
 
 Imports the transform's bases. See `reader.images.transform`.
 """
@@ -28,7 +28,7 @@ class Resize(ViewTransform):
         max_size: with an int: the longer side is no longer than that; None: any length.
 
     Raises:
-        ConfigError, ConfigTypeError: a size that cannot be.
+        ConfigError, ConfigTypeError: a size is invalid.
     """
 
     size: int | Size

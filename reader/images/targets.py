@@ -1,6 +1,6 @@
-"""What belongs to an image and has to follow it: boxes, masks and points.
+"""The targets of an image: boxes, masks and points that follow its transforms.
 
-Imports `reader.errors` and views. A Targets belongs to the one image that is made.
+Imports `reader.errors` and views. A Targets belongs to one image.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Targets:
         return bool(self._of)
 
     def frame(self, sides: Box) -> None:
-        """Follow an image to which rows and columns are added."""
+        """Follow the padding of an image."""
         above, left, below, right = sides
         for name, array in self._of.items():
             if name == "masks":
@@ -67,7 +67,7 @@ class Targets:
                 array += np.array([left, above] * (array.shape[-1] // 2), array.dtype)
 
     def follow(self, view: View) -> None:
-        """Follow an image that becomes what a view shows.
+        """Follow a view of the image.
 
         Boxes are cut off at its edges, and may be left without an area; points are not.
         """
@@ -85,12 +85,12 @@ class Targets:
                     array[..., low::2] = np.clip(np.sort(sides, axis=-1), 0, axis.size)
 
     def result(self) -> dict[str, npt.NDArray[Any]]:
-        """Return them by name."""
+        """Return the targets by name."""
         return self._of
 
 
 def _as_array(value: Any) -> npt.NDArray[Any]:
-    """Return a new array of a value; one without axes where it is none."""
+    """Return a new array of a value; 0-d if it is no array."""
     try:
         return np.array(np.asarray(value))
     except (RuntimeError, TypeError, ValueError):  # rows of different lengths, or a tensor
@@ -104,7 +104,7 @@ def _remedy(array: npt.NDArray[Any], value: Any) -> str:
 
 
 def _inputs(axis: Axis) -> npt.NDArray[np.int64]:
-    """Return the pixel of the image that lies below the center of each of the view's."""
+    """Return the image's pixel below the center of each of the view's pixels."""
     centers = axis.start + (np.arange(axis.size) + 0.5) * axis.length / axis.size
     inputs = np.clip(np.floor(centers).astype(np.int64), axis.low, axis.high - 1)
     return inputs[::-1] if axis.is_flipped else inputs

@@ -1,7 +1,7 @@
-"""What part of an image is taken, how large it becomes, and whether it is turned over.
+"""A view of an image: the part that is taken, its size in the result, and its flips.
 
-Imports the core's render. A view belongs to the one image that is made: transforms narrow, resize
-and flip it, and nothing is computed before the pixels are rendered.
+Imports the core's render. A view belongs to one result: transforms crop, resize and flip it, and
+nothing is computed before the pixels are rendered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 __all__ = ["MAX_PIXELS", "Axis", "Box", "Image", "View", "render_view", "whole_numbers"]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
-MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memory up
+MAX_PIXELS = 2**27  # a header that claims more is damaged, or an attack on memory
 
 
 class Axis:
@@ -27,11 +27,11 @@ class Axis:
     Attributes:
         full: how many pixels the image has.
         start, length: the part of the image, in its pixels, which may be fractions.
-        low, high: no pixel outside of low to high - 1 has any part in the result, unless a JPEG
-            is decoded smaller: see `decode`.
-        size: how many pixels the part becomes.
-        is_flipped: they come in reverse order.
-        is_resized: size is not, or was not, the number of the image's pixels.
+        low, high: pixels outside of low to high - 1 do not affect the result, unless a JPEG is
+            decoded smaller: see `decode`.
+        size: the part's pixels in the result.
+        is_flipped: whether they come in reverse order.
+        is_resized: whether size is, or was, different from the number of the image's pixels.
     """
 
     def __init__(self, size: int) -> None:
@@ -43,7 +43,7 @@ class Axis:
         self.is_flipped = self.is_resized = False
 
     def crop(self, first: int, count: int) -> None:
-        """Take `count` pixels from number `first` on, as the view has them now."""
+        """Take `count` of the view's current pixels, from number `first` on."""
         if self.is_flipped:
             first = self.size - first - count
         if self.is_resized:
@@ -57,17 +57,17 @@ class Axis:
         self.size = count
 
     def resize(self, size: int) -> None:
-        """Have the part become `size` pixels."""
+        """Resize the part to `size` pixels."""
         self.is_resized |= size != self.size
         self.size = size
 
     @property
     def is_whole(self) -> bool:
-        """Whether all pixels come as they are."""
+        """Whether all pixels are taken unchanged."""
         return not (self.is_flipped or self.is_resized) and self.size == self.full
 
     def place_of(self, inside: Any) -> Any:
-        """Return where a place of the image lies in the view: 0 at its beginning."""
+        """Return the place in the view of a place in the image: 0 at the view's beginning."""
         place = (inside - self.start) * self.size / self.length
         return self.size - place if self.is_flipped else place
 
@@ -78,7 +78,7 @@ class Axis:
 
 
 class View:
-    """What becomes of one image.
+    """The part, size and flips of one image.
 
     Args:
         height, width: of the image, in pixels.
@@ -106,25 +106,25 @@ class View:
 
     @property
     def factor(self) -> int:
-        """8, 4, 2 or 1: how much smaller the image may be, and still be larger than the view."""
+        """8, 4, 2 or 1: the image at 1/factor of its size is still larger than the view."""
         least = min(self.rows.length / self.height, self.columns.length / self.width)
         return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least >= factor)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it shows all of the image, as it is."""
+        """Whether it shows all of the image unchanged."""
         return self.rows.is_whole and self.columns.is_whole
 
     def crop(self, top: int, left: int, height: int, width: int) -> None:
-        """Take a box, in pixels of the view as it is."""
+        """Take a box, in pixels of the current view."""
         self.rows.crop(top, height)
         self.columns.crop(left, width)
 
     def resize(self, height: int, width: int) -> None:
-        """Have the view become `height` x `width` pixels.
+        """Resize the view to `height` x `width` pixels.
 
         Raises:
-            ConfigError: that is more than an image may have.
+            ConfigError: the size exceeds the limit of an image.
         """
         if height * width > MAX_PIXELS:
             raise ConfigError(
@@ -139,7 +139,7 @@ class View:
         """Return a box as four ints.
 
         Raises:
-            ConfigError, ConfigTypeError: it is none, or does not lie within the view.
+            ConfigError, ConfigTypeError: it is no box, or does not lie within the view.
         """
         top, left, height, width = whole_numbers("crop", box, "(top, left, height, width)")
         is_inside = 0 <= top <= self.height - height and 0 <= left <= self.width - width
@@ -177,12 +177,13 @@ class Image(abc.ABC):
         table: npt.NDArray[Any] | None = None,
         channels_first: bool = False,
     ) -> None:
-        """Write what a view shows.
+        """Render a view.
 
         Args:
             view: of this image.
             out: height x width x channels, or with `channels_first` channels x height x width.
-            table: what stands for each number, channels x 256 of the type of `out`; None: itself.
+            table: the value of each number, channels x 256 of the type of `out`; None: the number
+                itself.
             channels_first: how `out` is laid out.
 
         Raises:
@@ -198,14 +199,14 @@ def render_view(
     table: npt.NDArray[Any] | None,
     channels_first: bool,
 ) -> None:
-    """Write what a view shows of pixels that are 1/`factor` of its image."""
+    """Render a view from pixels at 1/`factor` of the image's size."""
     flips = view.rows.is_flipped, view.columns.is_flipped
     rows, columns = view.rows.scaled(factor), view.columns.scaled(factor)
     render(pixels, rows, columns, out, table, flips, channels_first)
 
 
 def whole_numbers(name: str, numbers: Any, form: str) -> tuple[int, ...]:
-    """Return as many ints as `form` has. ConfigTypeError: they are something else."""
+    """Return the ints of `numbers`. ConfigTypeError: they are not of the form `form`."""
     try:
         found = tuple(number.__index__() for number in numbers)
     except (TypeError, AttributeError):

@@ -1,8 +1,8 @@
-"""What other programs show of a loader: dashboards, training libraries, progress bars, profilers.
+"""Show a loader in other programs: dashboards, training libraries, progress bars, profilers.
 
-Each module is named after the library that it serves, imports that library, and is imported by
-nothing else of this package: import the one that you use. Imports the engine's faces and
-`reader.observe`; reads counters that are kept anyway, and starts no thread.
+Each module is named after the library that it serves and imports. Nothing else in this package
+imports it: import the one that you use. Imports the engine's faces and `reader.observe`; reads
+existing counters, and starts no thread.
 """
 
 import importlib
@@ -25,7 +25,7 @@ _MODULES = (
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import a module when it is first asked for. Raises what its import raises."""
+        """Import a module at its first use. Passes on exceptions of the import."""
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""What a loader has counted, over all of its epochs, whichever engine made them.
+"""A loader's counters over all of its epochs and engines.
 
 Imports the engine's faces. A loader for PyTorch has an engine for each epoch: the counters of the
-one before are kept until the next reading adds them up. The loader itself is held weakly.
+previous one are kept until the next reading adds them up. The loader itself is held weakly.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _TORCH_FACE = "reader.compat.torch.loader"
 
 @dataclass(frozen=True)
 class Reading:
-    """What was counted since the counters were made. Seconds and counts only grow.
+    """The counts since the counters were made. Seconds and counts only grow.
 
     Attributes:
-        at_s: when, by `time.monotonic`.
+        at_s: the time of the reading, by `time.monotonic`.
         batches: delivered.
-        samples: in them, 0 where that is not known. Where more than 512 batches were delivered
-            since the last reading, the last 512 stand for the others.
-        wait_s: in which the loop waited for batches, those that its sampler took included.
+        samples: in these batches, 0 where unknown. If more than 512 batches were delivered since
+            the last reading, the last 512 stand for the others.
+        wait_s: seconds in which the loop waited for batches, time of the sampler included.
         stages: seconds of batches in each stage, by name; see `TimesLog.sums`.
-        transfer_wait_s: in which no copy to a device could be issued.
-        restarts: workers that were replaced while an epoch was under way.
+        transfer_wait_s: seconds in which no copy to a device could be issued.
+        restarts: workers that were replaced during an epoch.
         failed_samples: samples that failed and were left out or replaced: see `on_error`.
-        workers: how many the loader has now; 0: the consumer makes its batches.
+        workers: how many workers the loader has now; 0: the consumer makes the batches.
         queued: batches that are ready now.
         arena_bytes: memory that the arena holds now; None: there is none.
         cache: counts of `reader.cache`; None: the dataset has none.
@@ -68,8 +68,8 @@ class Reading:
 
 
 def is_loader(value: Any) -> bool:
-    """Whether `value` is a loader with an engine of this package, or pretends to be one."""
-    face = sys.modules.get(_TORCH_FACE)  # a loader of that face has imported it
+    """Whether `value` is a loader with an engine of this package, or acts as one."""
+    face = sys.modules.get(_TORCH_FACE)  # a loader of that face implies its import
     return isinstance(value, EngineFace) or (
         face is not None and isinstance(value, face.DataLoader)
     )
@@ -79,11 +79,11 @@ def as_loader(value: Any, who: str) -> Any:
     """Return a loader of this package.
 
     Args:
-        value: to be checked.
-        who: takes it, for the message.
+        value: to check.
+        who: the taker of the loader, for the message.
 
     Raises:
-        ConfigTypeError: it is none.
+        ConfigTypeError: it is no loader of this package.
     """
     if is_loader(value):
         return value
@@ -99,7 +99,7 @@ class Counters:
 
     Args:
         loader: of this package; it is held weakly.
-        who: takes it, for the message.
+        who: the taker of the loader, for the message.
 
     Raises:
         ConfigTypeError: it is no loader of this package.
@@ -112,11 +112,11 @@ class Counters:
         self._batches = self._samples = self._restarts = self._failed = 0
         self._stages: dict[str, float] = {}
         self._transfer_wait_s = 0.0
-        # of the last batch: its epoch, its number there, and how many there were in all
+        # of the last batch: its epoch, its number there, and the count of all
         self._position: tuple[int, int, int] | None = None
-        self._identities: dict[int, Any] = {}  # of workers: see `name_of`
+        self._identities: dict[int, Any] = {}  # identities of workers: see `name_of`
         self._sums: dict[str, float] = {}
-        self._forget()
+        self._reset()
         engine = engine_of(loader)
         if engine is not None:
             self._times, self._engine = engine.times, weakref.ref(engine)
@@ -127,14 +127,14 @@ class Counters:
 
     @property
     def loader(self) -> Any:
-        """The loader; None: it is gone."""
+        """The loader; None if it is gone."""
         return self._loader()
 
     def read(self) -> Reading | None:
-        """Return what was counted so far; None: the loader is gone. Blocks on nothing.
+        """Return the counts so far; None: the loader is gone. Does not block.
 
-        Of a loader for PyTorch without persistent workers, epochs that began and ended since the
-        last reading are not counted, but for the first of them.
+        For a loader for PyTorch without persistent workers, of several epochs that began and ended
+        since the last reading only the first is counted.
         """
         loader = self._loader()
         if loader is None:
@@ -147,11 +147,11 @@ class Counters:
             return self._reading(at_s)
         stats = loader.stats()
         if engine.times is not self._times:
-            self._forget()
+            self._reset()
             self._times = engine.times
             self._add(engine.times)
         if self._engine is None or self._engine() is not engine:
-            self._forget_engine()
+            self._reset_engine()
             self._engine = weakref.ref(engine)
         transfer_s = _transfer_wait_s(stats)
         self._transfer_wait_s += transfer_s - self._transfer_s
@@ -182,20 +182,20 @@ class Counters:
             **now,
         )
 
-    def _forget(self) -> None:
-        """Begin at zero, as a new log of times does."""
+    def _reset(self) -> None:
+        """Start at zero, as a new log of times does."""
         self._count = 0
         self._sums = {}
-        self._forget_engine()
+        self._reset_engine()
 
-    def _forget_engine(self) -> None:
-        """Begin at zero what an engine counts: the face of PyTorch has one for each epoch."""
+    def _reset_engine(self) -> None:
+        """Reset an engine's counts: the face for PyTorch has an engine for each epoch."""
         self._transfer_s, self._engine_failed = 0.0, 0
         self._position = None
         self._identities = {}
 
     def _add(self, times: TimesLog) -> None:
-        """Add what was delivered since the last time."""
+        """Add the batches delivered since the last call."""
         count, sums = times.count, times.sums()
         new = count - self._count
         if new > 0:
@@ -209,10 +209,10 @@ class Counters:
         self._count, self._sums = count, sums
 
     def _note_workers(self, times: TimesLog, statuses: list[WorkerStatus]) -> None:
-        """Count the workers that are others than before in the same epoch.
+        """Count workers that were replaced within the same epoch.
 
-        An epoch is the same if no more batches were delivered than its own number grew by: the
-        number of an epoch says too little, since a program may set it.
+        The epoch is the same if its batch number grew by the count of delivered batches: the
+        epoch's own number is not enough, since a program may set it.
         """
         identities = {
             each.worker_id: name_of(each)

@@ -14,9 +14,9 @@ def missing(module: str, package: str, extra: str | None = None) -> ConfigError:
     """Return the error for a module of this room whose library cannot be imported.
 
     Args:
-        module: of `reader.integrations`, by its last name.
-        package: what pip calls the library.
-        extra: of this package, that brings it; None: no extra does.
+        module: the last name of a module of `reader.integrations`.
+        package: pip's name of the library.
+        extra: the extra of this package that installs it; None: none does.
     """
     needed = package if extra is None else f'"lodreader[{extra}]"'
     return ConfigError(

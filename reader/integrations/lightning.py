@@ -1,6 +1,6 @@
 """A callback of Lightning, for the package `lightning`.
 
-Imports that package and what its callback does. For `pytorch_lightning` there is
+Imports that package and LightningHooks. For `pytorch_lightning` there is
 `reader.integrations.pytorch_lightning`: the classes of the two packages are not the same.
 """
 
@@ -23,7 +23,7 @@ _Callback: Any = Callback
 
 
 class LoaderCallback(LightningHooks, _Callback):  # type: ignore[misc]
-    """Log the scalars of the training's loaders, and at the end what bounded the loop.
+    """Log scalars of the training's loaders, and at the end what bounded the loop.
 
     See `LightningHooks` for its arguments: `Trainer(callbacks=[LoaderCallback()])`.
     """

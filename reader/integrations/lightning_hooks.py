@@ -1,6 +1,6 @@
-"""What a callback of Lightning does, under either name of its package.
+"""The methods of Lightning's callback, for both names of its package.
 
-Imports the watch of a loop, and Lightning not at all. A callback serves one training at a time.
+Imports the watch of a loop, but not Lightning. A callback serves one training at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["LightningHooks"]
 
 
 class LightningHooks:
-    """Log scalars to the trainer's loggers, and say at the end what bounded the loop.
+    """Log scalars to the trainer's loggers, and at the end what bounded the loop.
 
-    Of several loaders, such as those of a `CombinedLoader`, each has a number in its names:
+    Several loaders, such as those of a `CombinedLoader`, have a number in their names:
     "reader/0/wait_share".
 
     Args:
@@ -30,7 +30,7 @@ class LightningHooks:
         ConfigError: `every` is below 1.
 
     Attributes:
-        verdicts: what bounded the last training that ended, for each of its loaders.
+        verdicts: what bounded the last finished training, for each of its loaders.
     """
 
     say: Callable[[str], object] = staticmethod(print)
@@ -70,19 +70,19 @@ class LightningHooks:
                     logger.log_metrics(scalars, step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Say what bounded the loop."""
+        """Log what bounded the loop."""
         watches, self._watches = self._watches, []
         self.verdicts = [watch.end() for watch in watches]
         for verdict in self.verdicts:
             self.say(verdict.sentence)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
-        """Let go of the loaders of a training that failed."""
+        """Drop the loaders of a training that failed."""
         self._watches = []
 
 
 def _leaves(loaders: Any) -> Iterator[Any]:
-    """Yield the loaders in what a trainer has: one, or a container of them."""
+    """Yield a trainer's loaders: one, or those in a container."""
     inner = getattr(loaders, "iterables", None) if not is_loader(loaders) else None
     if inner is not None:  # a CombinedLoader
         yield from _leaves(inner)

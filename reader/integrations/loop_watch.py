@@ -1,7 +1,7 @@
-"""A loop that is watched from its own steps: scalars on the way, a verdict at its end.
+"""Watch a loop from its own steps: scalars at intervals, a verdict at its end.
 
-Imports the scalars of a loader, the clocks of workers and the verdict. What the callbacks of
-training libraries have in common; it lives as long as one training.
+Imports the scalars of a loader, the clocks of workers and the verdict. The common part of the
+callbacks of training libraries; it lives as long as one training.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from reader.worker_clock import WorkerClock, system_clock, worker_clock
 
 __all__ = ["LoopWatch", "every_steps"]
 
-_LOOK_S = 0.2  # between two looks at the workers' clocks, as in a profile
-_LOOK_SHARE = 1 / 200  # of the thread's time that looks may take: where one is dear there are fewer
-_SLOW = 10  # samples that are named
+_LOOK_S = 0.2  # between two readings of the workers' clocks, as in a profile
+_LOOK_SHARE = 1 / 200  # share of the thread's time for readings: slow ones are rarer
+_SLOW = 10  # how many slow samples to name
 _RECORD = np.dtype(list(FIELDS))
 
 
@@ -72,7 +72,7 @@ class LoopWatch:
         self._first_wait_s: float | None = None
         self._slow: dict[tuple[int, int, int], SlowSample] = {}
         self._usual_s: deque[float] = deque(maxlen=512)
-        # at the last look: whose times, the workers' clocks, and how long they had been busy
+        # of the last reading: the log, the workers' clocks, and their busy time
         self._looked: tuple[Any, dict[Any, WorkerClock], float] = (None, {}, 0.0)
         self._seen_busy_s = self._cpu_s = self._runnable_s = self._others_s = 0.0
         self._stored_s = self._bounded_s = 0.0
@@ -81,9 +81,9 @@ class LoopWatch:
         self._look()
 
     def step(self) -> dict[str, float] | None:
-        """Count a step. At each `every`-th return the scalars since the last ones, else None."""
+        """Count a step. At each `every`-th return the scalars since the last; otherwise None."""
         self._steps += 1
-        is_first = self._steps == 1  # its times are in the records now, and later may not be
+        is_first = self._steps == 1  # its times are in the records now, maybe not later
         if is_first or time.monotonic() >= self._next_look_s:
             self._look()
         if self._steps % self._every:
@@ -93,15 +93,15 @@ class LoopWatch:
         return {f"{self._prefix}{name}": value for name, value in between(before, now).items()}
 
     def end(self) -> Verdict:
-        """Return what bounded the loop; see `reader.profile`, which says the same in more detail.
+        """Return what bounded the loop; `reader.profile` gives the same in more detail.
 
-        The workers' clocks are read by steps, five times a second at most: what workers that live
-        for less compute is not known.
+        Steps read the workers' clocks at most five times a second, so the computing time of workers
+        that live for less is unknown.
         """
         return judge(self.measured())
 
     def measured(self) -> Measured:
-        """Return what was measured since the watch was made."""
+        """Return the measurements since the watch was made."""
         seconds = (time.monotonic_ns() - self._begun_ns) * 1e-9
         self._look()
         return self._measure(self._read(), seconds)
@@ -113,10 +113,10 @@ class LoopWatch:
         return reading
 
     def _look(self) -> None:
-        """Note the clocks of the workers that there are now, and the slowest samples.
+        """Note the clocks of the current workers, and the slowest samples.
 
-        What the workers computed is compared with how long they were busy meanwhile: where they are
-        others than at the last look, nothing is known of the time between.
+        Computing time is compared with busy time between two readings; if the workers were replaced
+        in between, that time is unknown.
         """
         begun_s = time.thread_time()
         engine, clocks = engine_of(self._loader), {}
@@ -172,7 +172,7 @@ class LoopWatch:
             wait_s -= self._first_asked_s
         busy_s = now.busy_s - begin.busy_s
         cpu_s = runnable_s = None
-        if not now.workers:  # this thread makes the batches, and computes for the step besides
+        if not now.workers:  # this thread makes the batches, and computes the steps too
             own = worker_clock(os.getpid(), threading.get_native_id())
             if own is not None and self._own is not None:
                 cpu_s = own.cpu_s - self._own.cpu_s

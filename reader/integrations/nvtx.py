@@ -1,6 +1,6 @@
 """Named ranges of a loop for NVIDIA's profilers, such as `nsys profile python train.py`.
 
-Imports nvtx, which does nothing where no profiler listens. PyTorch's own profiler needs nothing of
+Imports nvtx, which does nothing unless a profiler listens. PyTorch's own profiler needs none of
 this: loaders of `reader.compat.torch` name their batches in it.
 """
 
@@ -27,7 +27,7 @@ def ranges(loader: Any, domain: str = "reader") -> Iterator[Any]:
 
     Args:
         loader: of this package.
-        domain: of the ranges, which is a row of its own in the profiler.
+        domain: of the ranges: a row in the profiler.
 
     Raises:
         ConfigTypeError: it is no loader of this package; at the call.
@@ -43,7 +43,7 @@ def _named(loader: Any, domain: str) -> Iterator[Any]:
             batch = next(batches, _END)
         if batch is _END:
             return
-        # not on the stack of the thread: a loop may be left in the middle of a step
+        # not on the thread's stack: a loop may be left within a step
         step = nvtx.start_range("step", domain=domain)
         try:
             yield batch

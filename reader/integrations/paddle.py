@@ -24,10 +24,10 @@ _Callback: Any = Callback
 
 
 class LoaderCallback(_Callback):  # type: ignore[misc]
-    """Log the scalars of a loader among the metrics of `fit`, and say what bounded the loop.
+    """Log the scalars of a loader among the metrics of `fit`, and print what bounded the loop.
 
-    They stand beside the loss wherever Paddle's own callbacks show that: in the lines of the
-    progress bar and in VisualDL. The sentence at the end is printed, as those lines are.
+    They appear beside the loss wherever Paddle's own callbacks show it: in the lines of the
+    progress bar and in VisualDL. The last sentence is printed, as those lines are.
 
     Args:
         loader: of this package, the one that `fit` gets as `train_data`.
@@ -39,7 +39,7 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
         ConfigError: `every` is below 1.
 
     Attributes:
-        verdict: what bounded the last training that ended; None: none did.
+        verdict: what bounded the last finished training; None: there is none.
     """
 
     def __init__(self, loader: Any, every: int = 50, prefix: str = "reader/") -> None:
@@ -61,13 +61,13 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
         scalars = self._watch.step() if self._watch is not None else None
         if scalars:
             self._scalars = scalars
-            metrics = self.params["metrics"]  # one list, which all callbacks have
+            metrics = self.params["metrics"]  # one list for all callbacks
             metrics += [name for name in scalars if name not in metrics]
         if logs is not None:
             logs.update(self._scalars)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Print what bounded the loop, unless `fit` is not to print."""
+        """Print what bounded the loop, unless `fit` is silent."""
         watch, self._watch = self._watch, None
         if watch is not None:
             self.verdict = watch.end()

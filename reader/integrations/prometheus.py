@@ -1,7 +1,7 @@
 """Metrics of loaders for Prometheus, and an endpoint that serves them.
 
-Imports prometheus_client and the counters of a loader. A collector owns what it knows of its
-loaders, which it holds weakly: one that is gone is not told of any more.
+Imports prometheus_client and the counters of a loader. A collector owns the counters of its
+loaders, which it holds weakly: a loader that is gone is no longer exported.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _GAUGES = {
 
 
 class Endpoint:
-    """A server of metrics in a thread of its own. Close it, or leave it to the end of the program.
+    """A server of metrics in its own thread. Close it, or leave it to the end of the program.
 
-    A process that is forked has no such thread, and lets go of the port and of requests.
+    A forked process has no such thread, and closes the port and requests.
 
     Attributes:
-        port: that it listens at.
+        port: that it listens on.
     """
 
     def __init__(self, server: Any, thread: threading.Thread) -> None:
@@ -68,8 +68,8 @@ class Endpoint:
         self._requests.add(found[0])
         return found
 
-    def _let_go(self) -> None:
-        """In a forked process: who asks would else wait for its end, and the port stay taken."""
+    def _close_in_child(self) -> None:
+        """Close the sockets in a forked process: clients would wait, and the port stay taken."""
         server, self._server = self._server, None
         for held in [] if server is None else [server.socket, *self._requests]:
             fd = held.detach()
@@ -77,7 +77,7 @@ class Endpoint:
                 os.close(fd)
 
     def close(self) -> None:
-        """End the server, and wait for a request that it answers. Idempotent."""
+        """Stop the server, after the request that it is answering. Idempotent."""
         if self._server is None:
             return
         self._server.shutdown()
@@ -99,19 +99,19 @@ class Endpoint:
 _endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
 
 
-def _let_go_of_all() -> None:
+def _close_all_in_child() -> None:
     for endpoint in list(_endpoints):
-        endpoint._let_go()
+        endpoint._close_in_child()
 
 
-os.register_at_fork(after_in_child=_let_go_of_all)
+os.register_at_fork(after_in_child=_close_all_in_child)
 
 
 class PrometheusCollector(_Collector):  # type: ignore[misc]
-    """Tells Prometheus of loaders, each with a label `loader`. Any thread may call it.
+    """Exports the metrics of loaders to Prometheus, with a label `loader`. Any thread may call it.
 
     Args:
-        registry: of prometheus_client, in which it registers itself; None: the default one.
+        registry: of prometheus_client, where it registers itself; None: the default one.
     """
 
     def __init__(self, registry: Any = None) -> None:
@@ -121,10 +121,10 @@ class PrometheusCollector(_Collector):  # type: ignore[misc]
         self._registry.register(self)
 
     def add(self, name: str, loader: Any) -> None:
-        """Tell of a loader from now on, until it is gone.
+        """Export the metrics of a loader from now on, until it is gone.
 
         Args:
-            name: the label; that of a loader that is gone may be given again.
+            name: the label; the name of a loader that is gone may be used again.
             loader: of this package; it is held weakly.
 
         Raises:
@@ -141,7 +141,7 @@ class PrometheusCollector(_Collector):  # type: ignore[misc]
             self._counters[name] = Counters(loader, "PrometheusCollector.add")
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics of all loaders that there are, as prometheus_client asks for them."""
+        """Yield the metrics of all existing loaders, for prometheus_client."""
         with self._lock:
             readings = {name: counters.read() for name, counters in self._counters.items()}
             for name, reading in readings.items():
@@ -168,12 +168,11 @@ class PrometheusCollector(_Collector):  # type: ignore[misc]
         """Serve all metrics of the registry at `http://HOST:PORT/metrics`, in a thread.
 
         Args:
-            port: to listen at; 0: any that is free.
-            host: the address to listen at; "0.0.0.0" for a Prometheus on another machine.
+            port: to listen on; 0: any free port.
+            host: the address to listen on; "0.0.0.0" for a Prometheus on another machine.
 
         Raises:
-            ConfigError: the port is no port, or it cannot be listened at: it is taken, or only the
-                superuser may.
+            ConfigError: the port is invalid, taken, or reserved for the superuser.
         """
         remedy = "0 takes any that is free."
         port = as_int("port", port, low=0, high=65535, remedy=remedy)
@@ -187,7 +186,7 @@ class PrometheusCollector(_Collector):  # type: ignore[misc]
         return Endpoint(server, thread)
 
     def close(self) -> None:
-        """Leave the registry. Idempotent."""
+        """Unregister. Idempotent."""
         with self._lock:
             registry, self._registry = self._registry, None
             self._counters.clear()

@@ -1,7 +1,7 @@
 """A callback of Lightning, for the package `pytorch_lightning`.
 
-Imports that package and what its callback does. For `lightning` there is
-`reader.integrations.lightning`: the classes of the two packages are not the same.
+Imports that package and LightningHooks. For `lightning` there is `reader.integrations.lightning`:
+the classes of the two packages are not the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Callback: Any = Callback
 
 
 class LoaderCallback(LightningHooks, _Callback):  # type: ignore[misc]
-    """Log the scalars of the training's loaders, and at the end what bounded the loop.
+    """Log scalars of the training's loaders, and at the end what bounded the loop.
 
     See `LightningHooks` for its arguments: `Trainer(callbacks=[LoaderCallback()])`.
     """

@@ -1,4 +1,4 @@
-"""A column for rich's progress bars that shows how much of the loop is spent on waiting.
+"""A column for rich's progress bars that shows the part of the loop spent on waiting.
 
 Imports rich and the words for waiting. The counters are read when the bar is drawn, in rich's
 thread, and not at each step.
@@ -24,7 +24,7 @@ _Column: Any = ProgressColumn
 
 
 class WaitColumn(_Column):  # type: ignore[misc]
-    """A column of `rich.progress.Progress` that says for instance "waits 41 %".
+    """A column of `rich.progress.Progress` that shows for instance "waits 41 %".
 
     Args:
         loader: of this package, for all tasks of the bar; it is held weakly.
@@ -38,7 +38,7 @@ class WaitColumn(_Column):  # type: ignore[misc]
         self._waiting = Waiting(loader, "WaitColumn")
 
     def render(self, task: Any) -> Any:
-        """Return the words, as rich asks for them."""
+        """Return the text for rich."""
         return Text(str(self._waiting), style="progress.remaining")
 
 
@@ -63,5 +63,5 @@ def _drawn(
         task = bar.add_task(description, total=steps_of(loader))
         for batch in loader:
             yield batch
-            del batch  # not to be held while the next one is waited for
+            del batch  # do not hold it while waiting for the next
             bar.advance(task)

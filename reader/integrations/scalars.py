@@ -1,7 +1,6 @@
-"""The numbers that every dashboard shows of a loader, by their names.
+"""The numbers of a loader that every dashboard shows, by name.
 
-Imports the counters of a loader. The names stand here alone; what writes them somewhere takes them
-from here.
+Imports the counters of a loader. Only this module defines the names.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ class Scalars:
         self._last = self._counters.read()
 
     def read(self) -> dict[str, float]:
-        """Return the numbers since the last reading, by name. Those that are not known are absent.
+        """Return the numbers since the last reading, by name. Unknown ones are absent.
 
         `wait_share`: the part of the time that the loop waited for batches, from 0 to 1.
         `batches_per_s` and `samples_per_s`: delivered. `workers_busy`: the part of the workers'
-        time that they made batches; counted when a batch is delivered, and 1 at most. `queued`:
-        batches that are ready; near 0 where workers are too slow. `arena_bytes`: memory that holds
+        time in which they made batches; counted when a batch is delivered, at most 1. `queued`:
+        batches that are ready; near 0 if workers are too slow. `arena_bytes`: memory that holds
         batches. `cache_hit_share`: of the samples that were looked up in `reader.cache`.
         `worker_restarts` and `failed_samples` (left out or replaced): since the beginning.
 
-        Empty where the loader is gone, or no time has passed. Blocks on nothing.
+        Empty if the loader is gone, or no time has passed. Does not block.
         """
         now, before = self._counters.read(), self._last
         self._last = now

@@ -1,4 +1,4 @@
-"""Scalars of a loader in TensorBoard, by whichever writer.
+"""Scalars of a loader in TensorBoard, by any writer.
 
 Imports the scalars and no library: the program made the writer. VisualDL's and tensorboardX's
 writers have the same method.
@@ -26,7 +26,7 @@ class ScalarLogger:
         prefix: of each tag.
 
     Raises:
-        ConfigTypeError: the writer has no `add_scalar`, or the loader is none of this package.
+        ConfigTypeError: the writer has no `add_scalar`, or the loader is not of this package.
         ConfigError: `every` is below 1.
     """
 
@@ -42,10 +42,10 @@ class ScalarLogger:
         self._scalars = Scalars(loader, prefix)
 
     def log(self, step: int) -> None:
-        """Write the scalars if `step` is a multiple of `every`, except for step 0; else nothing.
+        """Write the scalars if `step` is a multiple of `every` above 0.
 
         Args:
-            step: of the training, which is the place on the axis; call it at each one.
+            step: of the training: the place on the axis. Call it at each step.
         """
         if step and step % self._every == 0:
             for name, value in self._scalars.read().items():

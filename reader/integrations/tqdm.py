@@ -1,4 +1,4 @@
-"""A progress bar of tqdm that shows how much of the loop is spent on waiting.
+"""A progress bar of tqdm that shows the part of the loop spent on waiting.
 
 Imports tqdm and the words for waiting. The counters are read when the bar is drawn, and not at
 each step.
@@ -23,14 +23,14 @@ _Bar: Any = tqdm
 
 
 class _WaitingBar(_Bar):  # type: ignore[misc]
-    """A bar whose postfix ends with what part of the loop was waiting."""
+    """A bar whose postfix ends with the part of the loop spent on waiting."""
 
     waiting: Any = ""
-    monitor_interval = 0  # tqdm's thread, which draws bars that skip steps: this one skips none
+    monitor_interval = 0  # no thread of tqdm's, which draws bars that skip steps
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What the bar is drawn of: asked for at each drawing."""
+        """The values to draw; read at each drawing."""
         found: dict[str, Any] = super().format_dict
         parts = (found.get("postfix"), str(self.waiting))
         found["postfix"] = ", ".join(part for part in parts if part) or None
@@ -38,12 +38,12 @@ class _WaitingBar(_Bar):  # type: ignore[misc]
 
 
 def progress(loader: Any, **options: Any) -> Iterator[Any]:
-    """Yield the batches of an epoch, and draw a bar that says for instance "waits 41 %".
+    """Yield the batches of an epoch, and draw a bar that shows for instance "waits 41 %".
 
     Args:
         loader: of this package.
-        **options: of `tqdm.tqdm`, such as `desc` and `file`. `total` is how often the
-            loop runs, where that is known.
+        **options: of `tqdm.tqdm`, such as `desc` and `file`. `total` is the number of steps, if
+            known.
 
     Raises:
         ConfigTypeError: it is no loader of this package; at the call.
@@ -59,5 +59,5 @@ def _drawn(loader: Any, waiting: Waiting, options: dict[str, Any]) -> Iterator[A
         bar.waiting = waiting
         for batch in loader:
             yield batch
-            del batch  # not to be held while the next one is waited for
+            del batch  # do not hold it while waiting for the next
             bar.update()

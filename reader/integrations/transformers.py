@@ -26,16 +26,16 @@ _logger = logging.get_logger("transformers.reader")
 
 
 class LoaderCallback(_Callback):  # type: ignore[misc]
-    """Log the scalars of the training's loader, and at the end what bounded the loop.
+    """Log scalars of the training's loader, and at the end what bounded the loop.
 
-    The scalars go the way of `trainer.log`: into `state.log_history` and to each tracker of
-    `report_to`. The sentence at the end is a warning of transformers' log where the loop waits for
-    its batches, and else information. Trainer makes its loaders itself: call
-    `reader.compat.torch.install()` before, else they are PyTorch's.
+    The scalars go through `trainer.log`: into `state.log_history` and to each tracker of
+    `report_to`. The last sentence is a warning in transformers' log if the loop waits for its
+    batches, otherwise information. Trainer makes its loaders itself: call
+    `reader.compat.torch.install()` first, or they are PyTorch's.
 
     Args:
-        trainer: the one that it is added to: `trainer.add_callback(LoaderCallback(trainer))`.
-        every: optimizer's steps from one point to the next.
+        trainer: to which it is added: `trainer.add_callback(LoaderCallback(trainer))`.
+        every: optimizer steps from one point to the next.
         prefix: of each name.
 
     Raises:
@@ -43,7 +43,7 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
         ConfigError: `every` is below 1.
 
     Attributes:
-        verdict: what bounded the last training that ended; None: none did.
+        verdict: what bounded the last finished training; None: there is none.
     """
 
     def __init__(self, trainer: Any, every: int = 50, prefix: str = "reader/") -> None:
@@ -64,7 +64,7 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
         """Begin to watch the loader.
 
         Raises:
-            ConfigTypeError: it is none of this package.
+            ConfigTypeError: it is no loader of this package.
         """
         self._watch = LoopWatch(train_dataloader, self._every, self._prefix, "LoaderCallback")
 
@@ -76,7 +76,7 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
             trainer.log(scalars)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Say what bounded the loop."""
+        """Log what bounded the loop."""
         watch, self._watch = self._watch, None
         if watch is None:
             return

@@ -1,4 +1,4 @@
-"""What a progress bar shows of a loop: the part that it waited, in three words, and its length.
+"""For progress bars: the part of a loop spent on waiting, in three words, and its length.
 
 Imports the counters of a loader.
 """
@@ -13,7 +13,7 @@ __all__ = ["Waiting", "steps_of"]
 
 
 class Waiting:
-    """The part of a loop that it waited for batches, since this was made.
+    """The part of a loop that was spent on waiting for batches, since this object was made.
 
     Args:
         loader: of this package; it is held weakly.
@@ -28,7 +28,7 @@ class Waiting:
         self._begin = self._counters.read()
 
     def __str__(self) -> str:
-        """Return it in words, such as "waits 41 %"; "" where nothing is known yet."""
+        """Return it in words, such as "waits 41 %"; "" if nothing is known yet."""
         now, begin = self._counters.read(), self._begin
         if now is None or begin is None or now.batches == 0:
             return ""
@@ -37,7 +37,7 @@ class Waiting:
 
 
 def steps_of(loader: Any) -> int | None:
-    """Return how often a loop over an epoch runs; None: nobody knows."""
+    """Return the number of steps of an epoch; None: unknown."""
     try:
         return int(loader.steps if hasattr(loader, "steps") else len(loader))
     except TypeError:

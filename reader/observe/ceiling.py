@@ -1,7 +1,7 @@
-"""How fast a training step is by itself: the ceiling of what a loader can give.
+"""Measure a training step without a loader: the ceiling of any loader.
 
-Imports what can be looked at of a loader. It works on a copy of the loader, so that the loader's
-own position stays; what it measures is a record.
+Imports Observed. It works on a copy of the loader, so that the loader's own position stays; the
+result is a record.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Ceiling", "measure"]
 
 @dataclass(frozen=True)
 class Ceiling:
-    """How fast a step is with batches that cost nothing, and how fast the loader gave its own.
+    """The speed of a step with batches that cost nothing, and the loader's own speed.
 
     Attributes:
-        steps: that were measured; one before them was not.
-        step_s: seconds of a step, in the mean.
-        loader_s: seconds for which the loader's own loop took a batch so far, in the mean over the
-            batches that are still in its log: what to compare with; None: it gave fewer than two.
+        steps: how many steps were measured, after one that was not.
+        step_s: mean seconds of a step.
+        loader_s: mean seconds of a batch in the loader's own loop, over the batches in its log, to
+            compare with; None: fewer than two batches.
     """
 
     steps: int
@@ -43,12 +43,12 @@ class Ceiling:
 
     @property
     def loader_steps_per_s(self) -> float | None:
-        """Steps in a second, as the loader's own loop had them; None: unknown."""
+        """Steps in a second of the loader's own loop; None: unknown."""
         return None if not self.loader_s else 1.0 / self.loader_s
 
     @property
     def gain(self) -> float | None:
-        """By how much faster the loop would be with a loader that costs nothing; None: unknown."""
+        """The speed-up of the loop with a loader that costs nothing; None: unknown."""
         return None if self.loader_s is None else max(1.0, self.loader_s / self.step_s)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def measure(
         )
     loader_s = _usual_s(loader)
     kept = _taken(loader, batches)
-    step(kept[0])  # the first one compiles, and grows memory
+    step(kept[0])  # the first step compiles and allocates
     done = 0
     began = time.perf_counter()
     spent_s = 0.0
@@ -98,7 +98,7 @@ def measure(
 
 
 def _taken(loader: Observed, count: int) -> list[Any]:
-    """Return the first batches of a copy of a loader, whose workers have ended."""
+    """Return the first batches of a copy of a loader; the copy's workers have ended."""
     other: Any = copy.copy(loader)
     generator = getattr(loader, "generator", None)
     drawn = None if generator is None else generator_state(generator)
@@ -122,7 +122,7 @@ def _taken(loader: Observed, count: int) -> list[Any]:
 
 
 def _usual_s(loader: Observed) -> float | None:
-    """Return the seconds between two batches, in the mean of those that are still logged."""
+    """Return the mean seconds between two batches in the log."""
     import numpy as np
 
     from reader._core.wire.times_log import FIELDS

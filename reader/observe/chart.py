@@ -1,6 +1,6 @@
 """A profile as a picture: workers and steps, waits, and memory, over time.
 
-Imports the timeline, and matplotlib when a picture is drawn. Who asked for the figure owns it.
+Imports the timeline, and matplotlib when a picture is drawn. The caller owns the figure.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _COLORS = {"fetch": "#4477aa", "collate": "#66ccee", "step": "#228833", "wait": 
 
 
 def plot_refusal(path: str) -> str:
-    """Say why a picture cannot be written to a file of this name; "": it may be.
+    """Return why a picture cannot be written to a file of this name; "": it can.
 
-    A process of its own imports matplotlib: a program may choose its backend before that.
+    Another process imports matplotlib: the program may still choose its backend.
     """
     command = [sys.executable, "-c", _PRINT_ENDINGS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -41,7 +41,7 @@ def plot_refusal(path: str) -> str:
         return NEEDED.format(done.stderr.strip().rpartition("\n")[2])
     ending, endings = Path(path).suffix[1:].lower(), done.stdout.split()
     if not ending or ending in endings:
-        return ""  # without one matplotlib chooses it
+        return ""  # without an ending matplotlib chooses one
     return f"matplotlib writes no {'.' + ending!r}: its endings are {', '.join(endings)}"
 
 
@@ -92,7 +92,7 @@ def _draw_tracks(axes: Axes, seen: Timeline, records: Any) -> None:
 def _draw_bars(
     axes: Axes, spans: list[tuple[float, float]], at: float, name: str, is_named: bool = True
 ) -> None:
-    """Draw spans of time; without edges, which would show what takes no time as a line."""
+    """Draw spans of time without edges, which would show empty spans as lines."""
     label = name if is_named else f"_{name}"
     axes.broken_barh(spans, (at, 0.8), color=_COLORS[name], label=label, linewidth=0)
 

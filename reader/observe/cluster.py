@@ -1,6 +1,6 @@
-"""Checks of a cluster of Ray: versions, object stores, and how fast bytes come from its nodes.
+"""Checks of a Ray cluster: versions, object stores, and transfer rates of its nodes.
 
-Imports what is known of nodes, and findings. To look at a cluster is a visit of seconds.
+Imports node facts and findings. A check connects to the cluster for some seconds.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def cluster(address: str) -> Callable[[Machine], Iterator[Finding]]:
 
 
 def nodes(found: Sequence[NodeFacts], here: Versions) -> Iterator[Finding]:
-    """Say what is wrong with the nodes of a cluster.
+    """Yield findings about the nodes of a cluster.
 
     Args:
         found: the nodes.
-        here: versions of the program that looks.
+        here: versions of this program.
     """
     cpus = sum(node.resources.get("CPU", 0.0) for node in found)
     text = f"{len(found)} nodes with {cpus:g} CPU in all: as many workers that take 1 each"

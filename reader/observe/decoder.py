@@ -1,7 +1,7 @@
-"""Which code of a dataset decodes images, as far as that can be seen without running it.
+"""Guess which code of a dataset decodes images, without running it.
 
-Imports the images of this package when they are loaded already. A guess for advice: what functions
-name is looked at, and nothing is called.
+Imports the images of this package when they are loaded already. It reads the names in functions,
+and calls nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 __all__ = ["decoder_of"]
 
-_MOST = 200  # objects that are looked at
-# functions that decode; names that are common elsewhere count together with their library's
+_MOST = 200  # objects to look at
+# functions that decode; common names count only with their library's name
 _DECODERS = {
     "imread": "imread",
     "imdecode": "imdecode",
@@ -28,7 +28,7 @@ _OURS = "reader.images"
 
 
 def decoder_of(dataset: Any) -> str:
-    """Return what decodes images in a dataset, such as "PIL.Image"; "": nothing that is known."""
+    """Return the decoder of images in a dataset, such as "PIL.Image"; "": none is known."""
     for seen in _within(dataset):
         if type(seen).__module__.startswith(_OURS):
             return _OURS
@@ -49,7 +49,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _within(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset, its methods, and what it holds, three attributes deep."""
+    """Yield a dataset, its methods, and its attributes down to three levels."""
     found: list[tuple[Any, int]] = [(dataset, 0)]
     seen: set[int] = set()
     while found and len(seen) < _MOST:

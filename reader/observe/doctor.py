@@ -48,11 +48,11 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examine(machine: Machine | None = None, checks: Sequence[Check] = CHECKS) -> list[Finding]:
-    """Return what the checks find. It takes about a second, most of it for the trial run.
+    """Return the findings of all checks. Takes about a second, most of it for the trial run.
 
     Args:
-        machine: None: the one that this process runs on.
-        checks: to be made, in this order.
+        machine: None: this process's machine.
+        checks: the checks, in order.
     """
     here = Machine() if machine is None else machine
     return [finding for check in checks for finding in _found(check, here)]
@@ -61,6 +61,6 @@ def examine(machine: Machine | None = None, checks: Sequence[Check] = CHECKS) ->
 def _found(check: Check, machine: Machine) -> Iterator[Finding]:
     try:
         yield from check(machine)
-    except (OSError, ValueError) as error:  # a file that cannot be read, or says what none should
+    except (OSError, ValueError) as error:  # a file that cannot be read, or has invalid content
         name = getattr(check, "__name__", "check").replace("_", " ")
         yield Finding("note", name, f"could not be looked at: {error}")

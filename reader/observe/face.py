@@ -1,7 +1,7 @@
-"""The methods by which a loader is looked at: `profile` and `ceiling`.
+"""The methods that measure a loader: `profile` and `ceiling`.
 
-Imports the profile and the ceiling when they are called. Faces derive from it beside what feeds
-them; it has no state.
+Imports the profile and the ceiling when they are called. Faces derive from it besides EngineFace;
+it has no state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProfiledFace(Observed):
 
 
 class ObservedFace(ProfiledFace):
-    """A face that also tells how fast its loop could be: it can be copied."""
+    """A face that can be copied, so that its ceiling can be measured."""
 
     def ceiling(
         self,
@@ -42,19 +42,19 @@ class ObservedFace(ProfiledFace):
         seconds: float = 3.0,
         steps: int | None = None,
     ) -> Ceiling:
-        """Measure how fast the training would be if its batches cost nothing.
+        """Measure how fast the training would be if batches cost nothing.
 
-        It takes a few batches of a copy of this loader, keeps them, and gives them to `step` again
-        and again. Position, epoch and workers of this loader stay as they are, and its iterators
-        go on; the copy has workers of its own, which end before the steps begin. The dataset is
-        asked for these batches once more than it would be. Blocks for `seconds` and a little more.
+        It takes a few batches from a copy of this loader, and passes them to `step` again and
+        again. Position, epoch, workers and iterators of this loader stay as they are; the copy has
+        its own workers, which end before the steps begin. The dataset makes these batches once
+        more. Blocks for a little more than `seconds`.
 
         Args:
             step: the training step: called with a batch. It should wait until the device has
                 done its work.
-            batches: how many are taken, from 1; fewer where the epoch has fewer.
-            seconds: for how long steps are measured, above 0. One step at least is.
-            steps: after how many steps the measuring ends before that; None: after `seconds`.
+            batches: how many to take, from 1; fewer if the epoch has fewer.
+            seconds: for how long to measure steps, above 0; at least one step is measured.
+            steps: measure at most this many steps; None: only `seconds` counts.
 
         Raises:
             ConfigError: an argument is out of its range, or the loader gave no batch.

@@ -1,4 +1,4 @@
-"""One sentence about the machine or the program, and how bad it is.
+"""A sentence about the machine or the program, and its severity.
 
 Imports the errors. A finding is a value that never changes.
 """
@@ -20,14 +20,15 @@ _EXIT_CODES: dict[Level, int] = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found.
+    """The result of one check.
 
     Args:
-        level: "ok"; "note", which may matter to some programs; "warning", which makes a loader slow
-            or fragile; "error", which makes it fail here.
-        subject: what was looked at, in two or three words.
-        found: what there is, in one line, with its values. A note says what it means for a loader.
-        remedy: what to do, of a warning or an error; else empty.
+        level: "ok"; "note": may matter to some programs; "warning": makes a loader slow or fragile;
+            "error": makes it fail here.
+        subject: the checked thing, in two or three words.
+        found: what was found, in one line, with values. A note also says what it means for a
+            loader.
+        remedy: what to do about a warning or an error; otherwise empty.
     """
 
     level: Level
@@ -37,16 +38,16 @@ class Finding:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 2 where a finding is an error, 1 where one is a warning, else 0."""
+    """Return 2 if a finding is an error, 1 if one is a warning, otherwise 0."""
     return max((_EXIT_CODES[each.level] for each in findings), default=0)
 
 
 def report(findings: Sequence[Finding]) -> str:
-    """Return the findings as text: a line for each, below it the remedy, and how many there are."""
+    """Return the findings as text: a line for each with its remedy below, and their counts."""
     width = max((len(each.subject) for each in findings), default=0)
     lines = []
     for each in findings:
-        # names of machines, files and errors of others are in them
+        # they have names of machines and files, and foreign errors
         lines.append(printable(f"{each.level:<8} {each.subject:<{width}}  {each.found}"))
         if each.remedy:
             lines.append(printable(f"{'':<8} {'':<{width}}  -> {each.remedy}"))

@@ -1,7 +1,6 @@
-"""The judge of a loop: what bounds it, by what was measured, and what a change would save.
+"""The judge of a loop: finds what bounds it, and what a change would save.
 
-Imports what was measured, and the loop to play it again. A pure function of both: nothing is looked
-up here.
+Imports the measurements and the replay. A pure function of both.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from reader.observe.verdict import Verdict, in_words
 
 __all__ = ["judge"]
 
-_MANY = 256  # workers on a cluster: more are not advised
-_BOUNDED = 0.2  # of the workers' time: so much is more than what a batch leaves over
-_LONG_S = 5e-3  # for a batch to come from another machine: it is its bytes that take so long
+_MANY = 256  # most workers on a cluster that are advised
+_BOUNDED = 0.2  # share of the workers' time: more than rounding to whole batches explains
+_LONG_S = 5e-3  # transfer time of a batch that its bytes, not the latency, explain
 
 
 def judge(seen: Measured, replay: Replay | None = None) -> Verdict:
-    """Return what bounds the loop that was measured.
+    """Return what bounds the measured loop.
 
     Args:
-        seen: what was measured.
-        replay: the loop itself, for better forecasts; None: it had too few batches.
+        seen: the measurements.
+        replay: the replay of the loop, for better forecasts; None: it had too few batches.
     """
     if seen.batches == 0:
         text = "No batch was delivered while the profile ran."
@@ -36,14 +35,14 @@ def judge(seen: Measured, replay: Replay | None = None) -> Verdict:
 
 
 class _ClusterJudge(LocalJudge):
-    """A loop whose workers are on a cluster: its room counts, and not the cores of this machine."""
+    """A loop with workers on a cluster: its capacity counts, not this machine's cores."""
 
     no_more = "The cluster has no room for"
     others = "programs"
     waits_freely = "Waiting needs no core, so that less of resources= will do"
 
     def _bounded(self) -> Verdict | None:
-        """Whether workers would make more, and may not: enough bytes are under way."""
+        """Return the verdict if workers are held back: enough bytes are in flight."""
         share = self.seen.bounded_s / (max(1, self.seen.workers) * self.span_s)
         if share <= _BOUNDED:
             return None
@@ -60,7 +59,7 @@ class _ClusterJudge(LocalJudge):
         return self._bounded() or self._moved()
 
     def _moved(self) -> Verdict | None:
-        """Whether batches come as fast as the nodes can send and this machine can take."""
+        """Return the verdict if batches come as fast as the network allows."""
         replay = self.replay
         if replay is None:
             return super()._transfer()
@@ -92,7 +91,7 @@ class _ClusterJudge(LocalJudge):
         return found if found is not None and self._is_worth_it(found) else None
 
     def _is_worth_it(self, found: Verdict) -> bool:
-        """Whether a change of how batches are made helps: of small ones the way may take most."""
+        """Whether faster making of batches helps: small ones may mostly take transfer time."""
         return found.gain is None or found.gain >= 1.0 + LITTLE
 
     def _cores(self) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""The judge of a loop whose workers are on this machine: what bounds it, and what a change saves.
+"""The judge of a loop with workers on this machine: finds what bounds it, and what a change saves.
 
 Imports the numbers of a loop. It looks nothing up.
 """
@@ -16,10 +16,10 @@ __all__ = ["LocalJudge"]
 
 
 class LocalJudge(LoopNumbers):
-    """Names the first cause that explains a loop: what lies over others comes first."""
+    """Names the first cause that explains a loop; causes of other causes come first."""
 
     def verdict(self) -> Verdict:
-        """Return the first cause that explains the loop: what lies over others comes first."""
+        """Return the first cause that explains the loop."""
         for cause in (
             self._memory,
             self._gil,
@@ -60,13 +60,13 @@ class LocalJudge(LoopNumbers):
         advice += f"; else {fewer} or prefetch_factor." if seen.workers else "."
         saved_s = None
         if self.replay is not None:
-            own = (self.computes + self.queues) * seen.user_share  # the rest is the kernel's
+            own = (self.computes + self.queues) * seen.user_share  # the rest is kernel time
             left_s = self.replay.seconds_without_page_waits(own, seen.uses_threads)
             saved_s = seen.seconds * (1.0 - left_s / max(self.base_s, 1e-9))
         return self._say("memory", why, advice, saved_s)
 
     def _gil(self) -> Verdict | None:
-        """Whether threads compute for as long as one core can, and are kept from more."""
+        """Return the verdict if threads together compute as much as one core, by the GIL."""
         seen = self.seen
         if not seen.uses_threads or not seen.workers or seen.cpu_s is None or not seen.busy_s:
             return None
@@ -93,7 +93,7 @@ class LocalJudge(LoopNumbers):
         )
 
     def _saved_by_processes(self) -> float | None:
-        """Return what is saved if nothing waits for the GIL, and cores are shared."""
+        """Return the time saved if no thread waits for the GIL, and cores are shared."""
         seen, replay = self.seen, self.replay
         if replay is None or seen.cpu_s is None:
             return None
@@ -143,7 +143,7 @@ class LocalJudge(LoopNumbers):
         firsts_s = seen.first_wait_s + seen.epoch_wait_s
         usual_s = 0.0 if self.replay is None else median_high(self.replay.make_s.tolist())
         start_s = firsts_s - usual_s * max(1, seen.epochs)
-        # what only the first sample of a worker waits for is part of its start
+        # waits of only a worker's first sample belong to its start
         first = [s for s in seen.slow_samples if s.row > 0 and s.batch < max(1, seen.workers)]
         start_s -= sum(s.seconds for s in first if s.seconds > SLOW * seen.usual_sample_s)
         if start_s <= MOST * self.lost_s:
@@ -179,7 +179,7 @@ class LocalJudge(LoopNumbers):
         )
 
     def _cores(self) -> Verdict | None:
-        """Whether others take the cores: if the loop's own work fills them, that is dear."""
+        """Return the verdict if other work takes the cores."""
         seen = self.seen
         is_stopped = seen.stopped_s > 0.1 * seen.seconds
         if not is_stopped and (self.queues <= 0.25 or self._fills_cores):
@@ -191,7 +191,7 @@ class LocalJudge(LoopNumbers):
         why = f"{self.who} {self._have} no core in {self.queues:.0%} of the time that batches take"
         changed: dict[str, Any] = {}
         if self.replay is not None:
-            # a thread that has the GIL and no core keeps the others waiting, too
+            # a thread with the GIL and without a core delays the others too
             kept = self.computes if seen.uses_threads else 1.0 - self.queues
             changed["make_s"] = self.replay.make_s * kept
             changed["step_s"] = self._step_with_a_core(self.replay)
@@ -250,10 +250,10 @@ class LocalJudge(LoopNumbers):
         )
 
     def _prefetch(self) -> Verdict | None:
-        """Whether workers have no task while the consumer waits."""
+        """Return the verdict if workers have no task while the consumer waits."""
         seen, replay = self.seen, self.replay
         if not seen.workers or (replay is None and seen.shares_workers):
-            return None  # without records nobody knows whether they were at other loaders' batches
+            return None  # without records it is unknown whether they made other loaders' batches
         saved_s, factor = seen.wait_s * (1 - self.use), 0
         if replay is not None:
             factor = self._enough_ahead(replay)
@@ -261,7 +261,7 @@ class LocalJudge(LoopNumbers):
         if self.use >= 0.6 and (replay is None or saved_s <= MOST * self.lost_s):
             return None
         if replay is not None and saved_s < LITTLE * seen.seconds:
-            return None  # they wait for something else
+            return None  # they wait for another reason
         named = f"prefetch_factor={factor}" if factor else "prefetch_factor"
         return self._say(
             "prefetch",
@@ -275,7 +275,7 @@ class LocalJudge(LoopNumbers):
     # -- workers ---------------------------------------------------------------------------------
 
     def _others(self) -> Verdict | None:
-        """Whether the workers are at batches of other loaders for most of their time."""
+        """Return the verdict if workers mostly make batches of other loaders."""
         seen, replay = self.seen, self.replay
         if replay is None or seen.others_s <= MOST * (seen.busy_s + seen.others_s):
             return None
@@ -314,7 +314,7 @@ class LocalJudge(LoopNumbers):
         blocked = 1.0 - self.computes - self.queues
         if blocked <= MOST:
             return None
-        more = self._more_workers(0.5 * self.seen.cores)  # what waits finds a core now and then
+        more = self._more_workers(0.5 * self.seen.cores)  # waiting workers find a core now and then
         ways = [] if more <= self.seen.workers else [f"{self.waits_freely}: {self._named(more)}"]
         cache = self._cache_of("what is read")
         advice = f"{ways[0]}. {cache}" if ways else cache.removeprefix("Or ").capitalize()
@@ -372,7 +372,7 @@ class LocalJudge(LoopNumbers):
 
     @property
     def _has_pixels(self) -> bool:
-        """Whether most samples come from a cache as they were after they were decoded."""
+        """Whether most samples come decoded from a cache."""
         return (self.seen.cached or 0.0) > MOST and not self.seen.keeps_files
 
     def _cache_of(self, what: str) -> str:

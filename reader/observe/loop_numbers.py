@@ -1,6 +1,6 @@
-"""The numbers of a loop that its judge goes by, and the words in which a verdict tells them.
+"""The numbers that a judge uses, and their words in a verdict.
 
-Imports what was measured, and the loop to play it again. It looks nothing up.
+Imports the measurements and the replay; pure arithmetic.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from reader.observe.verdict import Verdict
 
 __all__ = ["LITTLE", "MOST", "LoopNumbers"]
 
-LITTLE = 0.05  # a share of the loop that nobody would notice
-MOST = 0.5  # a share that explains the rest
-_MANY = 64  # workers: more are not advised
-_ENOUGH = 1.05  # times the best that can be had
+LITTLE = 0.05  # a negligible share of the loop
+MOST = 0.5  # a dominant share
+_MANY = 64  # most workers that are advised
+_ENOUGH = 1.05  # good enough, as a multiple of the best time
 
 
 class LoopNumbers:
-    """One loop, and what its numbers say.
+    """The numbers of one loop.
 
     Attributes:
-        lost_s: seconds that the consumer would not need with a loader that costs nothing.
-        use: share of their time in which workers make batches, of whichever loader.
-        computes, queues: shares of the time that batches are made in which workers compute, and in
-            which they could and have no core.
-        no_more, others, waits_freely: words for what differs where workers are on a cluster.
+        lost_s: seconds that a loader that costs nothing would save.
+        use: share of the workers' time in which they make batches, of any loader.
+        computes, queues: shares of the time of making batches in which workers compute, and in
+            which they are ready and have no core.
+        no_more, others, waits_freely: words that differ if workers are on a cluster.
     """
 
     no_more = "No core is left for"
@@ -63,33 +63,33 @@ class LoopNumbers:
         if saved_s is not None:
             left_s = max(seen.seconds - max(0.0, saved_s), seen.seconds * 1e-3)
             gain = round(seen.seconds / left_s, 2)
-        lost = min(1.0, self.lost_s / seen.seconds)  # the clock of a short loop is not that fine
+        lost = min(1.0, self.lost_s / seen.seconds)  # rounding of clocks in short loops
         sentence = f"The loop waits {lost:.0%} of its time: {why}."
         return Verdict(bound_by, sentence, advice, seen.wait_share, gain, options)
 
     def _saved_s(self, otherwise_s: float, **changed: Any) -> float:
-        """Return what a change saves; without a replay, what is given."""
+        """Return the seconds that a change saves; without a replay, `otherwise_s`."""
         if self.replay is None:
             return otherwise_s
         return self.base_s - self.replay.seconds(**changed)
 
     @property
     def _fills_cores(self) -> bool:
-        """Whether workers and consumer themselves use up the cores, as far as that is known."""
+        """Whether workers and consumer are known to use up the cores."""
         seen = self.seen
         if seen.own_cpu_s is None:
             return False
         return self._own_cores(seen.own_cpu_s) > 0.7 * seen.cores
 
     def _own_cores(self, own_cpu_s: float) -> float:
-        """Return how many cores the program took, whichever the loader."""
+        """Return how many cores the program took for all loaders."""
         seen = self.seen
         workers_s = (seen.cpu_s or 0.0) + seen.others_cpu_s + seen.threads_s
         return (workers_s + (own_cpu_s if seen.workers else 0.0)) / self.span_s
 
     @property
     def _threads(self) -> str:
-        """What is said of other threads of the trainer, as torch starts; "": they matter little."""
+        """The text on other threads of the trainer, such as torch's; "": they matter little."""
         seen, used = self.seen, self.seen.threads_s / self.span_s
         is_full = seen.idle_cores is not None and seen.idle_cores < 0.25 * seen.cores
         if seen.is_remote or not seen.workers or not is_full or used < 0.1 * seen.cores:
@@ -100,7 +100,7 @@ class LoopNumbers:
         )
 
     def _step_with_a_core(self, replay: Replay) -> Any:
-        """Return what steps take if the consumer always has a core."""
+        """Return the times of steps if the consumer always has a core."""
         seen = self.seen
         all_s = max(self.step_s * seen.batches, 1e-9)
         queue_s = min(seen.own_runnable_s or 0.0, 0.9 * all_s) if seen.workers else 0.0
@@ -118,16 +118,16 @@ class LoopNumbers:
         return min(t for t, s in zip(tries, times) if s <= _ENOUGH * min(times))
 
     def _named(self, workers: int) -> str:
-        """Return how a program has so many workers."""
+        """Return the advice to have this many workers."""
         return f"WorkerPool({workers})" if self.seen.shares_workers else f"num_workers={workers}"
 
     def _options(self, workers: int) -> dict[str, Any]:
-        """Return the loader's own option for so many workers: with a WorkerPool it has none."""
+        """Return the loader's option for this many workers; a WorkerPool has none."""
         return {} if self.seen.shares_workers else {"num_workers": workers}
 
     @property
     def _other_programs(self) -> str:
-        """What is said of other programs that take cores; "": they take few, or it is unknown."""
+        """The text on other programs that take cores; "": they take few, or it is unknown."""
         seen = self.seen
         if seen.idle_cores is None or seen.cpu_s is None or seen.own_cpu_s is None:
             return ""
@@ -142,20 +142,20 @@ class LoopNumbers:
         return self._saved_s(saved_s, workers=more, ahead=self._ahead(more))
 
     def _ahead(self, workers: int) -> int:
-        """Return how many batches so many workers make ahead, as this loader is made."""
+        """Return how many batches this many workers make ahead with the loader's options."""
         return workers * max(1, self.seen.prefetch // max(1, self.seen.workers))
 
     @property
     def _room(self) -> str:
-        """What is said of room for more workers."""
+        """The text on cores for more workers."""
         idle = self.seen.idle_cores
         return "" if idle is None else f" ({idle:.1f} cores are idle)"
 
     def _more_workers(self, free: float = 0.0) -> int:
-        """Return how many workers are worth having: as many as needed, and as there is room for.
+        """Return how many workers are worth having: as many as are needed and have cores.
 
         Args:
-            free: cores that are counted as idle at least.
+            free: count at least this many cores as idle.
         """
         seen = self.seen
         most = self._most_workers(free)
@@ -175,7 +175,7 @@ class LoopNumbers:
         each = max(self.computes, 0.05)
         if seen.workers:
             most = seen.workers + int(max(seen.idle_cores, free) / each + 0.3)
-        else:  # the core of this thread is theirs while it waits, and where its step computes less
+        else:  # workers get this thread's core while it waits or computes less
             step_cpu_s = max(0.0, (seen.own_cpu_s or 0.0) - (seen.cpu_s or 0.0))
             is_step = step_cpu_s > MOST * self.step_s * seen.batches
             most = max(1, int((seen.cores - is_step) / each + 0.3))

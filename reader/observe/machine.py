@@ -1,4 +1,4 @@
-"""Where a check looks: the folders of the system, and what it gave this process.
+"""The machine as checks see it: system folders, and the limits of this process.
 
 Imports the groups and the standard library, and keeps no state: files are read each time. Sources:
 proc(5), cgroups(7), getrlimit(2).
@@ -25,14 +25,14 @@ def _limits() -> dict[str, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine as this process sees it; a test makes one of folders of its own.
+    """The machine as this process sees it; tests make one from other folders.
 
     Args:
         proc, sys, dev: where /proc, /sys and /dev are.
         cgroup: where the file system of the control groups is.
         environ: the variables of the environment.
         processors: how many the machine has.
-        affinity: how many of them this process may run on.
+        affinity: how many processors this process may run on.
         limits: of the process, soft and hard, by the ends of their names: "NOFILE".
     """
 
@@ -56,7 +56,7 @@ class Machine:
 
 
 def text_in(path: Path) -> str | None:
-    """Return what a file says, without blanks at its ends; None: it does not exist.
+    """Return the stripped text of a file; None: it does not exist.
 
     Raises:
         OSError: it exists and cannot be read.
@@ -68,11 +68,11 @@ def text_in(path: Path) -> str | None:
 
 
 def number_in(path: Path) -> int | None:
-    """Return the number that a file holds; None: it does not exist, or says "max".
+    """Return the number in a file; None: it does not exist, or says "max".
 
     Raises:
         OSError: it exists and cannot be read.
-        ValueError: it holds something else.
+        ValueError: it is no number.
     """
     text = text_in(path)
     if text is None or text == "max":
@@ -84,7 +84,7 @@ def number_in(path: Path) -> int | None:
 
 
 def in_bytes(nbytes: int) -> str:
-    """Return a number of bytes as people say it, such as "1.5 GiB"."""
+    """Return a number of bytes in readable units, such as "1.5 GiB"."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= size:
             return f"{round(nbytes / size, 1):g} {unit}"

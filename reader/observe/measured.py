@@ -1,4 +1,4 @@
-"""What a profile measured, as numbers that a verdict is made of.
+"""The measurements of a profile, from which a verdict is made.
 
 Imports the standard library alone. A record that never changes; JSON can hold it.
 """
@@ -16,7 +16,7 @@ class SlowSample:
     """The slowest sample of a batch.
 
     Attributes:
-        index: in the dataset; None: it has none, as in a stream.
+        index: in the dataset; None: none, as in a stream.
         row: in its batch.
         batch: its number in the epoch.
         epoch: from 0.
@@ -47,57 +47,56 @@ class Measured:
     """Seconds and counts of a loop over a loader.
 
     Attributes:
-        seconds: from the first to the last step, as the clock on the wall has them.
+        seconds: from the first to the last step, by the wall clock.
         batches: delivered.
         first_wait_s: from the beginning until the first batch.
-        wait_s: in which the consumer waited for batches, without the first.
+        wait_s: seconds in which the consumer waited for batches, without the first.
         stages: seconds of batches in each stage, by name: see `TimesLog.sums`.
         workers: how many; 0: the consumer makes its batches.
         uses_threads: whether workers are threads.
-        busy_s: in which workers made batches, all together.
-        cpu_s: in which workers computed; None: unknown.
-        runnable_s: in which workers could compute and had no core; None: unknown.
+        busy_s: seconds in which workers made batches, summed.
+        cpu_s: CPU seconds of workers; None: unknown.
+        runnable_s: seconds in which workers were ready and had no core; None: unknown.
         cores: how many the program may use.
-        idle_cores: how many were idle in the mean; None: unknown.
+        idle_cores: mean number of idle cores; None: unknown.
         prefetch: batches that are made ahead, in all.
-        slow_samples: the slowest ones, the slowest first.
-        usual_sample_s: the median of what the other samples of a batch take in the mean, beside its
-            slowest; 0: unknown.
-        slow_batches: in how many batches a sample took ten times as long as that, and a tenth of
-            what the slowest of all took, or longer.
+        slow_samples: the slowest samples, the slowest first.
+        usual_sample_s: median over batches of the mean time of the samples besides the slowest; 0:
+            unknown.
+        slow_batches: in how many batches a sample took at least ten times `usual_sample_s`, and at
+            least a tenth of the slowest sample.
         slow_s: seconds of those samples.
-        transfer_wait_s: in which no copy to a device could be issued.
+        transfer_wait_s: seconds in which no copy to a device could be issued.
         epochs: that began.
         epoch_wait_s: for the first batch of each epoch but the first; a part of `wait_s`.
-        own_cpu_s: in which the consumer's thread computed; None: unknown.
-        own_runnable_s: in which it could compute and had no core; None: unknown.
-        threads_s: in which other threads of the trainer's process computed, such as those that
-            torch starts for a step; those of workers left out.
-        stopped_s: in which a cgroup was stopped because its quota of cores was used up.
-        memory_stall_s: in which something waited for memory; None: the system does not tell.
-        memory_events: how often a limit on memory was reached.
-        major_faults: pages that trainer and workers had to wait for; swap, or files.
-        user_share: of what processes that make batches computed, the part that is no work of the
-            kernel, such as reading pages back; 1: unknown.
-        worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
-        decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
+        own_cpu_s: CPU seconds of the consumer's thread; None: unknown.
+        own_runnable_s: seconds in which it was ready and had no core; None: unknown.
+        threads_s: CPU seconds of other threads of the trainer's process, such as torch's for a
+            step, without workers.
+        stopped_s: seconds in which a cgroup was throttled because its CPU quota was used up.
+        memory_stall_s: seconds in which a task waited for memory; None: unknown.
+        memory_events: how often a memory limit was reached.
+        major_faults: pages that trainer and workers waited for, of swap or files.
+        user_share: share of user time in the CPU time of processes that make batches; the rest is
+            kernel time, such as reading pages back; 1: unknown.
+        worker_s: each worker's median seconds of a batch; 0: it made none.
+        decoder: the decoder of images in the dataset's code, as far as seen; "": none.
         persists: whether workers stay between epochs.
-        shares_workers: whether they make batches of others, too: those of a WorkerPool, or of a
-            pool on a cluster.
-        others_s: in which workers that had a batch to make were at one of another loader.
-        others_cpu_s: in which workers computed for other loaders.
-        held_s: of batches, from when the program had them until their last view was gone; of those
-            of which both is known.
-        copy_s: of copies to each device, from when they were issued until they were seen to be
-            done; by place.
-        is_remote: whether workers are on a cluster: `cores` and `idle_cores` are not theirs then.
-        room: how many of them it has room for; None: unknown.
-        bounded_s: of workers, in which tasks for them were held back, since as many bytes were
-            under way as may be.
+        shares_workers: whether they make batches of others too: in a WorkerPool, or in a pool on a
+            cluster.
+        others_s: seconds in which workers with a task made batches of another loader.
+        others_cpu_s: CPU seconds of workers for other loaders.
+        held_s: seconds from delivery of a batch until its last view was gone; of batches where both
+            times are known.
+        copy_s: seconds from the issue of a copy to a device until it was seen to be done; by place.
+        is_remote: whether workers are on a cluster: then `cores` and `idle_cores` are not theirs.
+        room: how many workers fit into the cluster; None: unknown.
+        bounded_s: seconds of workers in which their tasks were held back, because as many bytes as
+            allowed were in flight.
         clock_errors: how far times of workers may be off, in seconds, by machine.
-        cached: the share of samples that the dataset's cache had; None: it has none.
+        cached: the share of samples found in the dataset's cache; None: there is none.
         keeps_files: see `ObservedOptions`.
-        has_collate_fn: whether the program collates by a function of its own.
+        has_collate_fn: whether the program has its own collate function.
         in_order: whether batches come in the sampler's order.
     """
 
@@ -148,19 +147,19 @@ class Measured:
 
     @property
     def step_s(self) -> float:
-        """Seconds in which the consumer did something else than waiting."""
+        """Seconds in which the consumer did not wait."""
         sampled = self.stages.get("draw", 0.0)
         return max(0.0, self.seconds - self.first_wait_s - self.wait_s - sampled)
 
     @property
     def summary(self) -> str:
-        """How long the loop was, in words."""
+        """The length of the loop, in words."""
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{self.batches} batches in {self.seconds:.2f} s, {workers}"
 
     @property
     def wait_share(self) -> float:
-        """What share of the loop the consumer waited, the first batch included."""
+        """The share of the loop in which the consumer waited, first batch included."""
         return (self.first_wait_s + self.wait_s) / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -176,7 +175,7 @@ class Measured:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be known of the numbers, a sentence each."""
+        """Remarks on the numbers, a sentence each."""
         if not self.clock_errors:
             return []
         named = [f"{host} within {each * 1e3:.2g} ms" for host, each in self.clock_errors.items()]
@@ -184,7 +183,7 @@ class Measured:
 
 
 def cached_share(now: dict[str, int] | None, before: dict[str, int] | None) -> float | None:
-    """Return the share of samples that a cache had between two counts; None: there is none."""
+    """Return the share of samples found in a cache between two counts; None: there is no cache."""
     if now is None:
         return None
     hits, misses = (now[name] - (before or {}).get(name, 0) for name in ("hits", "misses"))
@@ -192,7 +191,7 @@ def cached_share(now: dict[str, int] | None, before: dict[str, int] | None) -> f
 
 
 def with_store(stages: dict[str, float], stored_s: float) -> dict[str, float]:
-    """Return the stages with that of the object store before `transfer`, of which it is a part."""
+    """Return the stages with the object store's share of `transfer` as a stage before it."""
     made: dict[str, float] = {}
     for name, seconds in stages.items():
         if name == "transfer":

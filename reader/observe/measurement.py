@@ -29,10 +29,10 @@ _OFTEN = 0.05  # a share of the loop in which a quota of cores was used up
 
 
 class Measurement:
-    """Counts of a loader and of the system, since this object was made; `end` makes up the sum.
+    """Counts of a loader and of the system since this object was made; `stop` sums them up.
 
     Attributes:
-        loader: that is measured.
+        loader: the measured loader.
         begun_ns: when it began, by `time.monotonic_ns`.
         ended_ns: when it ended.
     """
@@ -52,15 +52,15 @@ class Measurement:
         self._own = own_clock()
         self.begun_ns = self.ended_ns = time.monotonic_ns()
 
-    def end(
+    def stop(
         self, opened_ns: Sequence[int] = (), is_other: bool = False
     ) -> tuple[Measured, Replay | None]:
-        """End it, once; return what was measured, and the loop.
+        """End it, once; return the measurements and the replay.
 
         Args:
-            opened_ns: when each epoch began, if that is known: what the program does between two
-                epochs, and after the last, is no part of the loop then.
-            is_other: whether this is another thread than the one that began it.
+            opened_ns: when each epoch began, if known: then time between epochs and after the last
+                is not part of the loop.
+            is_other: whether another thread began it.
         """
         self.ended_ns = time.monotonic_ns()
         self._own_ended = None if is_other else own_clock()
@@ -84,7 +84,7 @@ class Measurement:
         return self._measure(options, replay), replay
 
     def _leave_out(self, opened_ns: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Return the seconds before each batch in which no loop was; end it with the last step."""
+        """Return the seconds before each batch outside of loops; end with the last step."""
         records = self.records
         apart = np.zeros(len(records))
         if not opened_ns or len(records) < 2:
@@ -131,7 +131,7 @@ class Measurement:
             epoch_wait_s = float(waits[1:][is_new].sum())
         own = self._own_clock()
         computed_s, runnable_s = watch.computed_s, watch.runnable_s
-        if workers == 0:  # this thread makes them, and computes for the step besides
+        if workers == 0:  # this thread makes them, and computes the steps too
             computed_s = self._times.computed_s - self._computed_s
             runnable_s = None if own is None else own.runnable_s
         slow = records[np.argsort(records["slowest_ns"], kind="stable")[::-1]][:_SLOW]
@@ -213,26 +213,26 @@ class Measurement:
 
 
 def _threads_s(trainer: ProcessCounts, own: WorkerClock | None, workers_s: float | None) -> float:
-    """Return how long threads of the trainer computed that are neither its own nor workers'."""
+    """Return the CPU time of the trainer's threads besides the consumer's and workers'."""
     if own is None:
         return 0.0
     return max(0.0, trainer.user_s + trainer.kernel_s - own.cpu_s - (workers_s or 0.0))
 
 
 def _user_share(counts: ProcessCounts) -> float:
-    """Return how much of what processes computed was no work of the kernel; 1: nothing is known."""
+    """Return the share of user time in the CPU time of processes; 1: unknown."""
     whole_s = counts.user_s + counts.kernel_s
     return counts.user_s / whole_s if whole_s > 0 else 1.0
 
 
 def _spans_s(records: npt.NDArray[Any], begin: str, end: str) -> npt.NDArray[np.float64]:
-    """Return the seconds between two fields of records, of those that have both."""
+    """Return the seconds between two fields of the records that have both."""
     known = records[(records[begin] > 0) & (records[end] > 0)]
     return np.asarray(np.maximum(known[end] - known[begin], 0) * 1e-9, np.float64)
 
 
 def _medians(records: npt.NDArray[Any], workers: int) -> list[float]:
-    """Return the median of the seconds that each worker takes for a batch; 0: it made none."""
+    """Return each worker's median seconds of a batch; 0: it made none."""
     known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
     made_s = (known["sent_ns"] - known["begun_ns"]) * 1e-9
     by_worker = [made_s[known["worker"] == worker] for worker in range(workers)]

@@ -1,7 +1,7 @@
-"""Checks of the memory: how much there is for batches, and what makes it short or slow.
+"""Checks of memory: how much is left for batches, and what makes it short or slow.
 
-Imports the machine, findings, and what reads the memory's limits. Each check reads files and
-changes nothing. Sources: proc(5), the kernel's documents on vm sysctls and transparent huge pages.
+Imports the machine, findings and memory limits. Each check reads files and changes nothing.
+Sources: proc(5), the kernel's documents on vm sysctls and transparent huge pages.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SHORT = 0.1  # of all memory
 _MUCH_SWAP = 0.05  # of all memory
 _SMALL_MOUNT = 1 << 30
 _MUCH_LOCKED = 1 << 30  # a few slots for each worker
-_SMALL_SPACE = 16 << 30  # of addresses: torch alone takes several
-_UNASKED = ("always", "within_size", "force")  # for files that never asked
+_SMALL_SPACE = 16 << 30  # address space: torch alone takes several GiB
+_UNASKED = ("always", "within_size", "force")  # policies that give huge pages unasked
 
 
 def memory(machine: Machine) -> Iterator[Finding]:
-    """Compare what can still be allocated with what there is, by machine and cgroup."""
+    """Compare available memory with total memory, by machine and cgroup."""
     total = total_bytes(machine.proc, machine.cgroup)
     if total is None:
         yield Finding("note", "memory", "the system does not tell how much there is")
@@ -54,7 +54,7 @@ def memory(machine: Machine) -> Iterator[Finding]:
 
 
 def killed(machine: Machine) -> Iterator[Finding]:
-    """Look whether the kernel has killed processes of these groups for want of memory."""
+    """Check whether the kernel has killed processes of these groups because memory was short."""
     count = 0
     for group in machine.groups("memory"):
         name = "memory.oom_control" if group.version == 1 else "memory.events"
@@ -73,7 +73,7 @@ def killed(machine: Machine) -> Iterator[Finding]:
 
 
 def swap(machine: Machine) -> Iterator[Finding]:
-    """Look whether memory lies in swap, from where batches come late."""
+    """Check whether memory is in swap, which makes batches late."""
     total, free = (meminfo_bytes(name, machine.proc) for name in ("SwapTotal", "SwapFree"))
     machine_total = meminfo_bytes("MemTotal", machine.proc)
     if total is None or free is None or machine_total is None:
@@ -93,7 +93,7 @@ def swap(machine: Machine) -> Iterator[Finding]:
 
 
 def overcommit(machine: Machine) -> Iterator[Finding]:
-    """Look whether the kernel refuses memory that was reserved and may never be used."""
+    """Check whether the kernel refuses memory that is reserved and maybe never used."""
     mode = number_in(machine.proc / "sys/vm/overcommit_memory")
     if mode is None:
         yield Finding("note", "overcommit", "the system does not tell how it counts memory")
@@ -110,7 +110,7 @@ def overcommit(machine: Machine) -> Iterator[Finding]:
 
 
 def huge_pages(machine: Machine) -> Iterator[Finding]:
-    """Look whether memory files get huge pages that nobody asked for."""
+    """Check whether memory files get huge pages unasked."""
     path = machine.sys / "kernel/mm/transparent_hugepage/shmem_enabled"
     policy = (text_in(path) or "").partition("[")[2].partition("]")[0]
     if policy in _UNASKED:
@@ -125,7 +125,7 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
 
 
 def shared_mount(machine: Machine) -> Iterator[Finding]:
-    """Look at the size of /dev/shm, which other loaders need."""
+    """Check the size of /dev/shm, which other loaders need."""
     try:
         found = os.statvfs(machine.dev / "shm")
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def shared_mount(machine: Machine) -> Iterator[Finding]:
 
 
 def locked_memory(machine: Machine) -> Iterator[Finding]:
-    """Compare the limit on locked memory with what copies to a GPU are made from."""
+    """Check the limit on locked memory, which copies to a GPU use."""
     limit = machine.soft_limit("MEMLOCK")
     has_gpu = any((machine.dev / name).exists() for name in ("nvidia0", "kfd"))
     if limit is None or limit >= _MUCH_LOCKED:
@@ -165,7 +165,7 @@ def locked_memory(machine: Machine) -> Iterator[Finding]:
 
 
 def file_memory(machine: Machine) -> Iterator[Finding]:
-    """Look at limits on files and on addresses, which memory files for batches are under."""
+    """Check the limits on file size and address space, which apply to memory files."""
     size, space = machine.soft_limit("FSIZE"), machine.soft_limit("AS")
     if size is not None:
         yield Finding(

@@ -1,4 +1,4 @@
-"""What can be looked at of a loader, whichever its face.
+"""The observable side of a loader, whatever its face.
 
 Imports the engine and the log of times. It has no state of its own.
 """
@@ -22,7 +22,7 @@ __all__ = ["Observed", "ObservedOptions", "clock_of", "name_of", "observed", "op
 
 
 class ObservedOptions(NamedTuple):
-    """How a loader works, as far as a verdict needs it.
+    """The options of a loader that a verdict needs.
 
     Attributes:
         workers: how many; 0: the consumer makes its batches.
@@ -30,14 +30,13 @@ class ObservedOptions(NamedTuple):
         uses_threads: whether workers are threads.
         decoder: see `decoder_of`.
         persists: whether workers stay between epochs.
-        shares_workers: whether they make batches of others, too: those of a WorkerPool, or of a
-            pool on a cluster.
+        shares_workers: whether they make batches of others too: those of a WorkerPool, or of a pool
+            on a cluster.
         is_remote: whether they are on a cluster.
-        room: how many that has room for; None: unknown.
-        has_collate_fn: whether the program collates by a function of its own.
+        room: how many workers fit into the cluster; None: unknown.
+        has_collate_fn: whether the program has its own collate function.
         in_order: whether batches come in the sampler's order.
-        keeps_files: whether a cache of the dataset keeps files as they are, so that each sample is
-            decoded.
+        keeps_files: whether a cache of the dataset keeps undecoded files.
     """
 
     workers: int
@@ -62,7 +61,7 @@ def options_of(engine: Engine) -> ObservedOptions:
     is_shared = config.pool is not None or (backend is not None and backend.pool is not None)
     is_remote = backend is not None
     room = engine.stats()["room"] if is_remote else None
-    workers = min(workers, room) if room else workers  # others wait for theirs
+    workers = min(workers, room) if room else workers  # the others wait for a place
     return ObservedOptions(
         workers,
         ahead,
@@ -79,7 +78,7 @@ def options_of(engine: Engine) -> ObservedOptions:
 
 
 def clock_of(status: WorkerStatus) -> WorkerClock | None:
-    """Return the clock of a worker, as far as it works for this loader; None: it has ended."""
+    """Return the clock of a worker for this loader; None: it has ended."""
     counts = status.counts
     if status.host is not None and counts is not None:
         return WorkerClock(
@@ -97,36 +96,36 @@ def clock_of(status: WorkerStatus) -> WorkerClock | None:
 
 
 def name_of(status: WorkerStatus) -> tuple[str | None, int | None, int | None]:
-    """Return what tells a worker from all others: its machine, process and thread."""
+    """Return the identity of a worker: its machine, process and thread."""
     return status.host, status.pid, status.thread_id
 
 
 class Observed:
-    """A loader that can be looked at. A face sets `_engine`, or says where its log is."""
+    """A loader that can be observed. A face sets `_engine`, or overrides `_observed_times`."""
 
     def _observed_engine(self) -> Engine | None:
-        """Return the engine of the newest iterator; None: there was none yet."""
+        """Return the engine of the newest iterator; None: there is none yet."""
         return engine_of(self)
 
     def _observed_options(self) -> ObservedOptions | None:
-        """Return how the newest iterator works; None: there was none yet."""
+        """Return the options of the newest iterator; None: there is none yet."""
         engine = self._observed_engine()
         return None if engine is None else options_of(engine)
 
     def _observed_times(self) -> TimesLog:
-        """Return the log to which each iterator of this loader adds."""
+        """Return the log that all iterators of this loader share."""
         engine = self._observed_engine()
         if engine is None:
             raise NotImplementedError("a face whose engine comes late keeps a log by itself")
         return engine.times
 
     def _observed_workers(self) -> list[WorkerStatus]:
-        """Return what `workers` does; see `EngineFace`."""
+        """Return the result of `workers`; see `EngineFace`."""
         engine = self._observed_engine()
         return [] if engine is None else engine.workers()
 
     def _observed_stats(self) -> dict[str, Any] | None:
-        """Return what `stats` does; None: there is nothing yet."""
+        """Return the result of `stats`; None: there is none yet."""
         engine = self._observed_engine()
         return None if engine is None else engine.stats()
 

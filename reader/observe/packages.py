@@ -1,7 +1,7 @@
-"""Checks of what is installed: Python, this package and its core, libraries that it works with.
+"""Checks of installed packages: Python, this package and its core, libraries that it works with.
 
-Imports the versions that installers wrote down, findings, and within checks the core and Pillow;
-it imports no deep-learning framework. Known traps between packages have a check each.
+Imports package metadata, findings, and within checks the core and Pillow; it imports no
+deep-learning framework. Known traps between packages have a check each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reader.observe.machine import Machine
 
 __all__ = ["LEAST", "core", "images", "namesake", "opencv", "paddle", "python", "versions"]
 
-# the oldest that this version is made for, as pyproject.toml says; the first two are needed
+# oldest supported versions, as in pyproject.toml; the first two are required
 LEAST = {
     "numpy": (1, 23),
     "cloudpickle": (3, 0),
@@ -41,7 +41,7 @@ _NEWEST_PYTHON = (3, 13)
 
 
 def python(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Compare the interpreter with those that this version is made for."""
+    """Compare the interpreter with the supported versions."""
     said = f"{platform.python_implementation()} {platform.python_version()}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         yield Finding("note", "Python", f"{said}, free-threaded: what was tried is little")
@@ -52,7 +52,7 @@ def python(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every che
 
 
 def versions(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """List the versions of what is installed, without importing it, and find those too old."""
+    """List the versions of installed packages without importing them, and report old ones."""
     found = [f"reader {__version__}"]
     for name in (*LEAST, *_OTHERS):
         version, least = _version_of(name), LEAST.get(name, ())
@@ -78,7 +78,7 @@ def versions(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every c
 
 
 def namesake(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Look for other distributions that write into the folder of this package."""
+    """Check for other distributions that write into this package's folder."""
     folder = Path(__file__).parents[1]
     version = _version_of("lodreader")
     if _version_of("reader") is not None:
@@ -101,7 +101,7 @@ def namesake(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every c
 
 
 def paddle(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Look for both builds of Paddle, which have one folder."""
+    """Check for both builds of Paddle, which share one folder."""
     if None not in (_version_of("paddlepaddle"), _version_of("paddlepaddle-gpu")):
         yield Finding(
             "warning",
@@ -112,7 +112,7 @@ def paddle(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every che
 
 
 def core(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Load the compiled core, and say how it copies what is too large for the cache."""
+    """Load the compiled core, and report how it copies past the cache."""
     try:
         from reader._core.memory.copying import copy_way
     except ImportError as error:
@@ -132,7 +132,7 @@ def core(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
 
 
 def images(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Look at what decodes image files, and whether it decodes parts of them."""
+    """Check the decoders of image files, and whether they decode parts."""
     missing = [name for name in ("pillow", "simplejpeg") if _version_of(name) is None]
     if missing:
         said = " and ".join(missing)
@@ -170,7 +170,7 @@ def images(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every che
 
 
 def opencv(machine: Machine) -> Iterator[Finding]:
-    """Look whether OpenCV is there, which computes in threads of its own."""
+    """Check for OpenCV, which computes in its own threads."""
     name = next((name for name in _OPENCV if _version_of(name) is not None), None)
     if name is not None:
         yield Finding(

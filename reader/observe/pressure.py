@@ -1,4 +1,4 @@
-"""How long something waited for memory, and how often a limit on it was reached.
+"""Memory pressure: how long tasks waited for memory, and how often a limit was reached.
 
 Imports the machine. It reads files under /proc and /sys and keeps no state. Sources: the kernel's
 documents on pressure stall information, cgroup-v1/memory and cgroup-v2.
@@ -18,9 +18,9 @@ class MemoryPressure(NamedTuple):
     """Counts since the machine, or the group, began.
 
     Attributes:
-        stall_s: in which a task waited for memory; None: the system does not tell.
-        events: how often a limit of the groups was reached: memory.max or memory.high of each, and
-            of version 1 the limit.
+        stall_s: seconds in which a task waited for memory; None: unknown.
+        events: how often a limit of the groups was reached: memory.max or memory.high, in version 1
+            the limit.
     """
 
     stall_s: float | None
@@ -28,10 +28,10 @@ class MemoryPressure(NamedTuple):
 
 
 def memory_pressure(machine: Machine) -> MemoryPressure:
-    """Return what groups and machine tell of memory that is short.
+    """Return the memory pressure of groups and machine.
 
-    Of the stalls those of the nearest group that tells them: version 1 has none, and there they
-    are the machine's. Of the events those of all groups, since each counts only its own limit.
+    Stalls are those of the nearest group that reports them; version 1 has none, and then they are
+    the machine's. Events are those of all groups, since each counts only its own limit.
     """
     stall_s: float | None = None
     events = 0
@@ -49,7 +49,7 @@ def _stall_s(path: Path) -> float | None:
         for line in (text_in(path) or "").splitlines():
             if line.startswith("some "):
                 return int(line.rpartition("total=")[2]) * 1e-6
-    except (OSError, ValueError):  # the kernel has it switched off
+    except (OSError, ValueError):  # the kernel has PSI switched off
         pass
     return None
 

@@ -1,7 +1,7 @@
-"""Checks of what worker processes need: descriptors, processes, system calls, a start method.
+"""Checks for worker processes: descriptors, processes, system calls, start method.
 
-Imports the machine, findings, and the remedies of errors. A check of a system call makes it, and
-closes what it got. Sources: memfd_create(2), pidfd_open(2), seccomp(2), cgroup-v1/pids.
+Imports the machine, findings, and the remedies of errors. A check of a system call makes the call,
+and closes its result. Sources: memfd_create(2), pidfd_open(2), seccomp(2), cgroup-v1/pids.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from reader.observe.machine import Machine, number_in, text_in
 __all__ = ["kernel", "open_files", "process_count", "start_method", "system_calls"]
 
 _TOO_FEW_FILES, _FEW_FILES = 64, 1024
-_TOO_FEW_PROCESSES, _FEW_PROCESSES = 8, 128  # threads are counted, too
+_TOO_FEW_PROCESSES, _FEW_PROCESSES = 8, 128  # threads count too
 _OLDEST_KERNEL = (5, 9)
 
 
 def open_files(machine: Machine) -> Iterator[Finding]:
-    """Compare the limit on open files with what workers and their descriptors take."""
+    """Compare the limit on open files with the descriptors of workers."""
     soft, hard = machine.soft_limit("NOFILE"), machine.limits["NOFILE"][1]
     if soft is None or soft >= _FEW_FILES:
         said = "no limit" if soft is None else f"{soft} at most"
@@ -40,7 +40,7 @@ def open_files(machine: Machine) -> Iterator[Finding]:
 
 
 def process_count(machine: Machine) -> Iterator[Finding]:
-    """Look how many processes and threads may still be started, by cgroup and user."""
+    """Check how many processes and threads may still be started, by cgroup and user."""
     left = []
     for group in machine.groups("pids"):
         most = number_in(group.folder / "pids.max")
@@ -67,7 +67,7 @@ def process_count(machine: Machine) -> Iterator[Finding]:
 
 
 def kernel(machine: Machine) -> Iterator[Finding]:
-    """Compare the kernel with the oldest one that has what a loader needs."""
+    """Compare the kernel with the oldest supported one."""
     release = text_in(machine.proc / "sys/kernel/osrelease") or os.uname().release
     numbers = re.match(r"(\d+)\.(\d+)", release)
     if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST_KERNEL:
@@ -82,7 +82,7 @@ def kernel(machine: Machine) -> Iterator[Finding]:
 
 
 def system_calls(machine: Machine) -> Iterator[Finding]:
-    """Make each system call that a loader cannot do without."""
+    """Make each system call that a loader requires."""
     calls: dict[str, Callable[[], int]] = {
         "memfd_create": lambda: os.memfd_create("reader-doctor"),
         "eventfd": lambda: os.eventfd(0),
@@ -107,7 +107,7 @@ def system_calls(machine: Machine) -> Iterator[Finding]:
 
 
 def start_method(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Say how workers are started unless the program says otherwise."""
+    """Report the default start method of workers."""
     # reading the default must not fix it
     method = multiprocessing.get_start_method(allow_none=True)
     method = method or multiprocessing.get_all_start_methods()[0]

@@ -1,4 +1,4 @@
-"""Checks of the processors: how many there are for workers, and what holds them up.
+"""Checks of processors: how many workers can use, and what slows them.
 
 Imports the machine and findings; threadpoolctl where it is installed. Each check reads files and
 changes nothing. Sources: the kernel's documents on cgroup-v2, sched-bwc, cpufreq and numa.
@@ -26,13 +26,13 @@ __all__ = [
     "usable_cores",
 ]
 
-_OFTEN = 0.05  # of all periods: batches come late by it
+_OFTEN = 0.05  # share of periods that makes batches late
 # of OpenMP, MKL and OpenBLAS; the other two heed the first where theirs is not set
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def cores(machine: Machine) -> Iterator[Finding]:
-    """Compare the processors that a quota gives with those that the program sees."""
+    """Compare the CPU quota with the visible processors."""
     quota, seen, all_cores = quota_of(machine), machine.affinity, machine.processors
     if quota is not None and quota < seen:
         yield Finding(
@@ -59,7 +59,7 @@ def cores(machine: Machine) -> Iterator[Finding]:
 
 
 def throttling(machine: Machine) -> Iterator[Finding]:
-    """Look how often the cgroup was stopped because it had used up its quota."""
+    """Check how often the cgroup was throttled by its quota."""
     worst, counts = 0.0, (0, 0)
     for group in machine.groups("cpu"):
         stat = _pairs(text_in(group.folder / "cpu.stat"))
@@ -86,7 +86,7 @@ def throttling(machine: Machine) -> Iterator[Finding]:
 
 
 def thread_pools(machine: Machine) -> Iterator[Finding]:
-    """Look how many threads the libraries below a dataset start in each worker."""
+    """Check how many threads a dataset's libraries start in each worker."""
     usable = usable_cores(machine)
     for name in _THREADS:
         value = machine.environ.get(name, "").split(",")[0].strip()
@@ -101,7 +101,7 @@ def thread_pools(machine: Machine) -> Iterator[Finding]:
     value = machine.environ.get(_THREADS[0], "").strip()
     if value:
         yield Finding("ok", "thread pools", f"{_THREADS[0]}={value}{_loaded_pools()}")
-    elif machine.affinity > 1:  # libraries do not see a quota
+    elif machine.affinity > 1:  # libraries ignore a quota
         yield Finding(
             "note",
             "thread pools",
@@ -113,7 +113,7 @@ def thread_pools(machine: Machine) -> Iterator[Finding]:
 
 
 def frequency(machine: Machine) -> Iterator[Finding]:
-    """Look at what chooses the speed of the processors."""
+    """Check the frequency governor of the processors."""
     governors = {
         text
         for path in sorted((machine.sys / "devices/system/cpu").glob("cpu[0-9]*"))
@@ -132,7 +132,7 @@ def frequency(machine: Machine) -> Iterator[Finding]:
 
 
 def nodes(machine: Machine) -> Iterator[Finding]:
-    """Count the NUMA nodes: a worker on another one than the trainer's writes farther away."""
+    """Count the NUMA nodes: a worker on another node than the trainer's writes remote memory."""
     found = len(list((machine.sys / "devices/system/node").glob("node[0-9]*")))
     if found > 1:
         yield Finding(
@@ -146,7 +146,7 @@ def nodes(machine: Machine) -> Iterator[Finding]:
 
 
 def instructions(machine: Machine) -> Iterator[Finding]:
-    """Look for the instructions that copying and resizing use where they exist."""
+    """Check for the instructions that copying and resizing can use."""
     if platform.machine() != "x86_64":
         yield Finding(
             "note",
@@ -168,13 +168,13 @@ def instructions(machine: Machine) -> Iterator[Finding]:
 
 
 def usable_cores(machine: Machine) -> float:
-    """Return how many processors' time this process may use: by affinity, and by quota."""
+    """Return how many processors this process may use, by affinity and quota."""
     quota = quota_of(machine)
     return float(machine.affinity) if quota is None else min(float(machine.affinity), quota)
 
 
 def stopped_s(machine: Machine) -> float:
-    """Return for how many seconds a cgroup was stopped so far because its quota was used up."""
+    """Return the seconds in which a cgroup was throttled by its quota so far."""
     worst = 0.0
     for group in machine.groups("cpu"):
         stat = _pairs(text_in(group.folder / "cpu.stat"))
@@ -184,18 +184,18 @@ def stopped_s(machine: Machine) -> float:
 
 
 def quota_of(machine: Machine) -> float | None:
-    """Return how many processors' time the groups give; None: that of all."""
+    """Return the CPU quota of the groups, in processors; None: no quota."""
     return core_quota(machine.proc, machine.cgroup)
 
 
 def _pairs(text: str | None) -> dict[str, int]:
-    """Return the numbers of a file with a name and a number in each line."""
+    """Return the numbers of a file with a name and a number on each line."""
     lines = (line.split() for line in (text or "").splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
 
 
 def _loaded_pools() -> str:
-    """Say how many threads the libraries have that this process has loaded."""
+    """Report the thread counts of the libraries that this process has loaded."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

@@ -1,7 +1,7 @@
 """A profile of a loop over a loader: what bounds it, and when its batches were at each stage.
 
-Imports the measurement, the verdict and, when they are asked for, what draws and writes. It reads
-counters that are kept anyway; while it runs one thread looks at clocks and memory.
+Imports the measurement, the verdict and, when used, the chart and the trace. It reads existing
+counters; while it runs one thread reads clocks and memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Profile", "profile"]
 
-_SLOW = 3  # times as long as usual: samples that are shown
+_SLOW = 3  # show samples that took this many times as long as usual
 
 
 def profile(loader: Any) -> Profile:
@@ -43,7 +43,7 @@ def profile(loader: Any) -> Profile:
         loader: a loader of this package, of whichever face.
 
     Raises:
-        ConfigTypeError: it is none.
+        ConfigTypeError: it is no loader of this package.
 
     >>> import reader
     >>> loader = reader.DataLoader([1, 2, 3])
@@ -56,7 +56,7 @@ def profile(loader: Any) -> Profile:
 
 
 class Profile:
-    """What was seen of a loop. `print` shows it; while the loop runs it has nothing to say.
+    """The profile of a loop. `print` shows it once the loop has ended.
 
     Attributes:
         measured: numbers, see `Measured`.
@@ -64,7 +64,7 @@ class Profile:
         records: of the batches, an array with the fields of
             `reader.observe.watch.RECORD_FIELDS`; times in ns of `time.monotonic_ns`, 0: unknown.
             Of more than 65536, or of more than 512 within a tenth of a second, the last ones.
-        memory: bytes of memory at moments of the loop, see `MemorySample`.
+        memory: samples of the memory during the loop, see `MemorySample`.
     """
 
     measured: Measured
@@ -90,13 +90,13 @@ class Profile:
         traceback: TracebackType | None,
     ) -> None:
         if self._measurement is not None and not self._is_over:
-            self._end(self._measurement)
+            self._stop(self._measurement)
 
-    def _end(
+    def _stop(
         self, measurement: Measurement, opened_ns: Sequence[int] = (), is_other: bool = False
     ) -> None:
         self._is_over = True
-        self.measured, replay = measurement.end(opened_ns, is_other)
+        self.measured, replay = measurement.stop(opened_ns, is_other)
         self.records, self.memory = measurement.records, measurement.memory
         self.verdict = judge(self.measured, replay)
 
@@ -104,16 +104,16 @@ class Profile:
     def of(
         cls, measurement: Measurement, opened_ns: Sequence[int], is_other: bool = False
     ) -> Profile:
-        """Return the profile of a measurement, which ends: see `Measurement.end`."""
+        """End a measurement and return its profile: see `Measurement.stop`."""
         made = cls(measurement.loader)
         made._measurement = measurement
-        made._end(measurement, opened_ns, is_other)
+        made._stop(measurement, opened_ns, is_other)
         return made
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            """Refuse what is known at the end only."""
+            """Refuse attributes that are known only at the end."""
             if name in ("measured", "verdict", "records", "memory"):
                 raise ReaderError("nothing was measured yet: leave the with statement first")
             raise AttributeError(f"a profile has no attribute {name!r}")
@@ -125,7 +125,7 @@ class Profile:
 
     @property
     def batches(self) -> int:
-        """How many were delivered."""
+        """How many batches were delivered."""
         return self.measured.batches
 
     def _timeline(self) -> Timeline:
@@ -139,17 +139,17 @@ class Profile:
         return json.dumps({"verdict": asdict(self.verdict), "measured": asdict(self.measured)})
 
     def to_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write when each batch was where, as a trace for ui.perfetto.dev or chrome://tracing.
+        """Write the stages of each batch as a trace for ui.perfetto.dev or chrome://tracing.
 
-        The trainer has a track with its steps and waits, each worker one with what it fetched and
-        collated, and another with what waited for it; samples that took far longer than others are
-        marked; memory is drawn beside.
+        The trainer has a track with its steps and waits. Each worker has one with its fetching and
+        collating, and another with its waiting tasks. Far slower samples are marked. Memory is
+        drawn too.
 
         Args:
-            path: of the file, which is written anew; JSON.
+            path: of the JSON file, which is overwritten.
 
         Raises:
-            ConfigTypeError: `path` is none.
+            ConfigTypeError: `path` is no path.
             OSError: the file cannot be written.
         """
         from reader.observe.trace import trace_of
@@ -162,15 +162,15 @@ class Profile:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw the loop over time: workers and steps, waits, and memory.
 
-        Needs matplotlib: pip install "lodreader[profile]". Draws the last 4000 batches. No window
-        is opened and nothing of matplotlib's state is changed: the figure is the caller's.
+        Needs matplotlib: pip install "lodreader[profile]". Draws the last 4000 batches. Opens no
+        window and does not change matplotlib's state: the figure is the caller's.
 
         Args:
-            path: of a file to write, whose ending says in what form, such as "loop.png"; None: the
-                figure is returned alone.
+            path: of a file to write, whose ending names its format, such as "loop.png"; None: only
+                return the figure.
 
         Raises:
-            ConfigTypeError: `path` is none.
+            ConfigTypeError: `path` is no path.
             ReaderError: matplotlib is not installed.
         """
         from reader.observe.chart import NEEDED, draw
@@ -182,13 +182,13 @@ class Profile:
         except ImportError as error:
             raise ReaderError(NEEDED.format(error)) from error
         if checked is not None:
-            if Path(checked).is_fifo():  # matplotlib would wait for one that nobody reads
+            if Path(checked).is_fifo():  # matplotlib would wait for a reader
                 os.close(open_to_write(checked, os.O_WRONLY))
             figure.savefig(checked)
         return figure
 
     def show(self) -> None:
-        """Print the profile: in colors where the output is a terminal and rich is installed."""
+        """Print the profile, in colors if the output is a terminal and rich is installed."""
         if sys.stdout.isatty():
             try:
                 from rich.console import Console
@@ -200,7 +200,7 @@ class Profile:
         sys.stdout.write(f"{self}\n")
 
     def __rich__(self) -> Any:
-        """Return what `rich.print` shows."""
+        """Return the renderable for `rich.print`."""
         from reader.observe.table import renderable
 
         return renderable(self._timeline())

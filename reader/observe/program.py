@@ -1,7 +1,7 @@
-"""A script that runs as it is, with a measurement of each loader that it iterates over.
+"""Run an unchanged script, and measure each loader that it iterates over.
 
-Imports the engine and the measurement. While a script runs, the engine tells of each epoch that
-begins; a loader is known by its log of times, which it keeps while its engines come and go.
+Imports the engine and the measurement. While a script runs, the engine reports each epoch that
+begins; a loader is known by its log of times, which outlives its engines.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ __all__ = [
     "write_reports",
 ]
 
-_MOST = 16  # measurements at once, before those of loaders that are gone end
+_MOST = 16  # concurrent measurements, before those of dropped loaders are ended
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class LoaderOfProgram(Observed):
-    """A loader that a program iterates over, as its engines show it.
+    """A loader of a program, seen through its engines.
 
     Attributes:
         place: where the program began to iterate over it, such as "train.py:31".
-        profile: of all its loops, once the program has ended.
+        profile: of all its loops, set when the program has ended.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine_ref = weakref.ref(engine)  # a loader that is dropped ends its workers
+        self._engine_ref = weakref.ref(engine)  # weak: a dropped loader must end its workers
         self._batches_ref: weakref.ref[EpochIterator] | None = None
-        self._devices: dict[str, Any] | None = None  # counts of copies, as they were last seen
+        self._devices: dict[str, Any] | None = None  # the last counts of copies
         self._options = options_of(engine)
         self._caches = [weakref.ref(each) for each in caches_of(engine.config.dataset)]
-        self._cached = sum_of(caches_of(engine.config.dataset))  # as they were last seen
+        self._cached = sum_of(caches_of(engine.config.dataset))  # the last counts
         self._times = engine.times
         self._opened_ns: list[int] = []
         self._thread = threading.get_ident()
@@ -87,7 +87,7 @@ class LoaderOfProgram(Observed):
             return super()._observed_workers()
         batches.give_way()
         backend: Backend = batches.epoch.backend
-        return backend.statuses()  # `for batch in DataLoader(...)` drops the loader
+        return backend.statuses()  # `for batch in DataLoader(...)` keeps only the iterator
 
     def _observed_stats(self) -> dict[str, Any] | None:
         engine, batches = self._engine_ref(), self._batches()
@@ -100,7 +100,7 @@ class LoaderOfProgram(Observed):
         elif batches is not None:
             self._devices = copier_stats(batches.epoch.copiers)
             arena = batches.epoch.backend.arena
-            with suppress(ReaderError):  # it is closed once the iterator is at its end
+            with suppress(ReaderError):  # it is closed at the iterator's end
                 found["arena"] = None if arena is None else {**arena.stats(), "is_open": True}
         return {**found, "devices": self._devices}
 
@@ -119,11 +119,11 @@ class LoaderOfProgram(Observed):
         self._opened_ns.append(time.monotonic_ns())
 
     def follow(self, batches: EpochIterator) -> None:
-        """Note the iterator over an epoch: it may be all that is left of the loader."""
+        """Note the iterator over an epoch: it may outlive the loader."""
         self._batches_ref = weakref.ref(batches)
 
-    def end(self) -> None:
-        """End the measurement, at the last batch; what the program did after it is no step."""
+    def stop(self) -> None:
+        """End the measurement at the last batch: later work of the program is no step."""
         if self.profile is not None:
             return
         is_other = threading.get_ident() != self._thread
@@ -135,7 +135,7 @@ class LoaderOfProgram(Observed):
 
 @contextmanager
 def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
-    """Measure each loader of which an iterator is made inside of the block, in this process."""
+    """Measure each loader that is iterated over within the block, in this process."""
     found: dict[int, LoaderOfProgram] = {}
     listed: list[LoaderOfProgram] = []
     begin: Callable[[Engine], Any] = Engine.__iter__
@@ -146,7 +146,7 @@ def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
             loader = found.get(id(engine.times))
             if loader is None:
                 if sum(each.profile is None for each in listed) >= _MOST:
-                    _end_dropped(listed)
+                    _stop_dropped(listed)
                 loader = found[id(engine.times)] = LoaderOfProgram(engine)
                 listed.append(loader)
             loader.opened(engine)
@@ -161,25 +161,25 @@ def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
     finally:
         Engine.__iter__ = begin  # type: ignore[method-assign]
         for loader in listed:
-            loader.end()
+            loader.stop()
 
 
-def _end_dropped(loaders: Sequence[LoaderOfProgram]) -> None:
-    """End the measurements of loaders that the program has dropped: each has a thread."""
+def _stop_dropped(loaders: Sequence[LoaderOfProgram]) -> None:
+    """End the measurements of dropped loaders: each has a thread."""
     for loader in loaders:
         if loader.is_dropped:
-            loader.end()
+            loader.stop()
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
     """Run a script as `python script.py arguments` does; its exceptions pass through.
 
-    The module of the script stays `__main__`: worker processes find its classes there, and those
-    that are spawned import it.
+    The module of the script stays `__main__`: worker processes find its classes there, and spawned
+    ones import it.
 
     Args:
         script: its path.
-        arguments: what follows in `sys.argv`.
+        arguments: the rest of `sys.argv`.
 
     Raises:
         OSError: the script cannot be read.
@@ -197,7 +197,7 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 
 
 def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
-    """Return the text that a terminal shows of the loaders of a program that has ended."""
+    """Return the report on a finished program's loaders."""
     lines = []
     ranks = launched_ranks()
     whose = "" if ranks is None else f"rank {ranks.rank} of {ranks.world_size}: "
@@ -214,7 +214,7 @@ def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
 
 
 def of_rank(path: str) -> str:
-    """Return the path of this rank's own file: "FILE-rank1.json", where a launcher has several."""
+    """Return the path of this rank's own file, such as "FILE-rank1.json", if ranks are several."""
     ranks = launched_ranks()
     if ranks is None:
         return path
@@ -225,7 +225,7 @@ def of_rank(path: str) -> str:
 def check_reports(
     json_path: str | None = None, trace_path: str | None = None, plot_path: str | None = None
 ) -> list[str]:
-    """Return which files cannot be written, and why, as far as that is known before a program runs.
+    """Return which files cannot be written, and why, as far as known before a program runs.
 
     Args: see `write_reports`.
     """
@@ -250,7 +250,7 @@ def check_reports(
 
 
 def _refusal_of(place: Path) -> str:
-    """Say why a file cannot be written; "": it may be."""
+    """Return why a file cannot be written; "": it can."""
     if place.is_dir():
         return "it is a folder"
     if place.is_fifo():
@@ -263,7 +263,7 @@ def _refusal_of(place: Path) -> str:
 
 
 def _fifo_refusal(place: Path) -> str:
-    """Say why a pipe cannot be written; "": somebody reads from it."""
+    """Return why a pipe cannot be written; "": it has a reader."""
     try:
         os.close(open_to_write(place, os.O_WRONLY))
     except OSError as error:
@@ -277,13 +277,12 @@ def write_reports(
     trace_path: str | None = None,
     plot_path: str | None = None,
 ) -> list[str]:
-    """Write what was asked for of each loader; return what could not be written, and why.
+    """Write the reports of each loader; return which could not be written, and why.
 
     Args:
-        loaders: of a program that has ended.
-        json_path: of a file for a list with all loaders; None: none is written.
-        trace_path: of a file for the trace of the first loader; those of others have "-2", ... in
-            their names.
+        loaders: of a finished program.
+        json_path: of a file for a list with all loaders; None: write none.
+        trace_path: of a file for the trace of the first loader; names of others get "-2", ...
         plot_path: the same for pictures.
     """
     entries, failed = [], []
@@ -327,7 +326,7 @@ def _numbered(path: str, number: int) -> Path:
 
 
 def _place() -> str:
-    """Return the line of the program that iterates: the innermost one that is no library's."""
+    """Return the program's line that iterates: the innermost one outside of libraries."""
     frame: types.FrameType | None = sys._getframe()
     outer = ""
     while frame is not None:

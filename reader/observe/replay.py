@@ -1,8 +1,8 @@
-"""A loop over a loader played again with other workers, or with batches that take less time.
+"""Replay a loop with other workers, or with batches that take less time.
 
-Imports NumPy alone. A model: batches are sent to the worker with the fewest tasks, at most so many
-ahead of the consumer, who takes them in order. It knows nothing of cores: who asks says how long a
-batch would take.
+Imports NumPy alone. A model: batches go to the worker with the fewest tasks, within a limit ahead
+of the consumer, who takes them in order. It does not model cores: the caller gives the time of a
+batch.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Replay:
     """The batches of a loop.
 
     Attributes:
-        make_s: seconds that the making of each took.
-        step_s: seconds from its delivery until the consumer wanted the next one.
-        fetch_s: of `make_s`, those in the dataset's code.
-        slow_s: of the slowest sample of each; 0: unknown.
-        worker: who made it.
-        gap_s: seconds before the first batch of an epoch was begun, of each; else 0.
+        make_s: seconds of making each batch.
+        step_s: seconds from the delivery of a batch until the consumer wanted the next one.
+        fetch_s: the part of `make_s` in the dataset's code.
+        slow_s: seconds of each batch's slowest sample; 0: unknown.
+        worker: who made each batch.
+        gap_s: for the first batch of an epoch, the seconds before it was begun; otherwise 0.
         workers: how many there were; 0: the consumer made them.
         ahead: how many batches are made ahead, in all.
-        others_s: seconds before each was begun in which its worker was at those of other loaders.
+        others_s: seconds before each batch in which its worker made batches of other loaders.
         lead_s: seconds from when a batch is asked for until an idle worker begins.
-        travel_s: seconds from when each was made until it was here; its worker goes on meanwhile.
+        travel_s: seconds from when each was made until it was here; its worker continues meanwhile.
     """
 
     make_s: _Floats
@@ -63,7 +63,7 @@ class Replay:
         others_s: _Floats | None = None,
         travel_s: _Floats | None = None,
     ) -> float:
-        """Return how long the loop takes, with what is given in the place of what was."""
+        """Return the length of the loop with the given values in place of the measured ones."""
         workers = self.workers if workers is None else workers
         others = self.others_s if others_s is None else others_s
         make = ((self.make_s if make_s is None else make_s) + others).tolist()
@@ -75,17 +75,17 @@ class Replay:
             return float(sum(make) + sum(step) + sum(gap))
         ahead = max(workers, self.ahead if ahead is None else ahead)
         is_new = (self.gap_s > 0).tolist()
-        # whose batch is whose stays as it was where the same workers make the same batches
+        # workers keep their batches if their number stays the same
         is_same = workers == self.workers and make_s is None
         owner = self.worker.tolist() if is_same else None
         free = [0.0] * workers
-        tasks: list[deque[float]] = [deque() for _ in range(workers)]  # when each is done
+        tasks: list[deque[float]] = [deque() for _ in range(workers)]  # when each task is done
         delivered: list[float] = []
         now = opened = 0.0
         first = 0
         all_before = 0.0
         for i, make_one in enumerate(make):
-            if is_new[i]:  # an epoch begins: nothing is under way
+            if is_new[i]:  # an epoch begins: nothing is in flight
                 opened, first = now + gap[i], i
                 free = [opened] * workers
             sent_at = self.lead_s + (opened if i - first < ahead else delivered[i - ahead])
@@ -99,13 +99,13 @@ class Replay:
         return now
 
     def fewest_workers(self, least: int, most: int, factor: int, enough: float) -> int:
-        """Return how few workers are nearly as good as `most`, by a search: each try takes long.
+        """Return the fewest workers that are nearly as good as `most`, by a search: tries are slow.
 
         Args:
-            least: that there may be.
-            most: that there may be.
-            factor: batches that each makes ahead.
-            enough: times the loop with `most` that may be taken.
+            least: workers.
+            most: workers.
+            factor: batches ahead per worker.
+            enough: allowed length, as a multiple of the loop with `most`.
         """
         limit_s = enough * self.seconds(workers=most, ahead=most * factor)
         tries = range(least, most)
@@ -113,16 +113,16 @@ class Replay:
         return least + at
 
     def without_slow_samples(self, usual_s: float) -> _Floats:
-        """Return what batches would take if no sample took ten times as long as usual."""
+        """Return the times of batches without samples that took ten times as long as usual."""
         excess = np.where(self.slow_s > SLOW * usual_s, self.slow_s - usual_s, 0.0)
         return np.asarray(np.maximum(self.make_s - excess, 0.0), np.float64)
 
     def seconds_without_page_waits(self, own: float, holds_gil: bool) -> float:
-        """Return how long the loop takes if no page is waited for while batches are made.
+        """Return the length of the loop if making batches waits for no page.
 
         Args:
-            own: share of the time of batches that is not spent for pages; some needed none.
-            holds_gil: whether the consumer's steps waited, too, for workers that are threads.
+            own: share of the time of batches that is not spent on pages.
+            holds_gil: whether the consumer's steps waited too, for workers that are threads.
         """
         make_s = np.minimum(self.make_s * own, self.make_s.min())
         step_s = self.step_s
@@ -131,7 +131,7 @@ class Replay:
         return self.seconds(make_s=make_s, step_s=step_s)
 
     def with_equal_workers(self) -> _Floats:
-        """Return what batches would take if each worker were as quick as the most are."""
+        """Return the times of batches if each worker were as fast as most."""
         medians = [np.median(self.make_s[self.worker == who]) for who in np.unique(self.worker)]
         usual = float(np.median(medians)) if len(medians) > 2 else float(min(medians, default=0.0))
         made = self.make_s.copy()
@@ -142,7 +142,7 @@ class Replay:
 
 
 def _fewest(tasks: list[deque[float]], free: list[float], now: float) -> int:
-    """Return the worker with the fewest tasks in flight; of these, the one that is free first."""
+    """Return the worker with the fewest tasks in flight; of equals, the one that is free first."""
     best = 0
     for worker, own in enumerate(tasks):
         while own and own[0] <= now:
@@ -153,10 +153,10 @@ def _fewest(tasks: list[deque[float]], free: list[float], now: float) -> int:
 
 
 def usual_sample_s(records: npt.NDArray[np.void]) -> float:
-    """Return what samples take but for the slowest of each batch; 0: unknown.
+    """Return the usual time of samples, without the slowest of each batch; 0: unknown.
 
-    The median over batches of the mean of the others: one slow sample in each batch leaves it as it
-    is. Of batches of one sample: the median of these.
+    The median over batches of the mean of the others, so one slow sample per batch does not count.
+    For batches of one sample: the median.
     """
     known = records[(records["slowest_ns"] > 0) & (records["fetch_ns"] >= records["slowest_ns"])]
     if not len(known):
@@ -175,7 +175,7 @@ def replay_of(
     is_shared: bool = False,
     is_remote: bool = False,
 ) -> Replay | None:
-    """Return the loop that gave these records; None: there are too few of them.
+    """Return the replay of the loop that gave these records; None: there are too few.
 
     Args:
         records: of batches, in the order of their delivery, with the fields of a `TimesLog`.
@@ -183,7 +183,7 @@ def replay_of(
         ended_ns: when it ended.
         workers: see `Replay`.
         ahead: see `Replay`.
-        is_shared: whether the workers make batches of other loaders, too.
+        is_shared: whether the workers make batches of other loaders too.
         is_remote: whether they are on other machines.
     """
     known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
@@ -201,7 +201,7 @@ def replay_of(
         gap_ns[at] = max(1, first_ns - before_ns[at])
         if at:
             step_ns[at - 1] = 0  # it is in the gap
-    others_s = known["others_ns"] * 1e-9  # of workers on other machines, which tell it
+    others_s = known["others_ns"] * 1e-9  # workers on other machines report it
     if is_shared and not is_remote:
         others_s = _others_s(known)
     return Replay(
@@ -220,7 +220,7 @@ def replay_of(
 
 
 def _others_s(known: npt.NDArray[np.void]) -> _Floats:
-    """Return for how long each batch was with its worker, which had made all before it."""
+    """Return how long each batch waited at its worker after the worker's previous batch."""
     waited = np.zeros(len(known))
     for own, before_ns in _by_worker(known):
         free_ns = np.maximum(known["dispatched_ns"][own], before_ns)
@@ -230,7 +230,7 @@ def _others_s(known: npt.NDArray[np.void]) -> _Floats:
 
 
 def _lead_s(known: npt.NDArray[np.void]) -> float:
-    """Return how long it mostly takes until a worker that is at no other batch begins with one."""
+    """Return how long an idle worker usually takes to begin a batch."""
     waited_ns = np.maximum(known["begun_ns"] - known["dispatched_ns"] - known["others_ns"], 0)
     of_idle_ns = np.concatenate(
         [
@@ -242,7 +242,7 @@ def _lead_s(known: npt.NDArray[np.void]) -> float:
 
 
 def _by_worker(known: npt.NDArray[np.void]) -> Iterator[tuple[Any, Any]]:
-    """Yield where the batches of each worker are, in its order, and when it had made the last."""
+    """Yield the indices of each worker's batches in order, and when its previous one was made."""
     for worker in np.unique(known["worker"]):
         own = np.flatnonzero(known["worker"] == worker)
         own = own[np.argsort(known["begun_ns"][own], kind="stable")]

@@ -1,8 +1,8 @@
-"""Loaders of programs that run, seen from outside: in the memory file that workers write to.
+"""Loaders of running programs, seen from outside through their memory files.
 
-Imports the arena's pages and the clocks. It opens files of other processes to read; the programs
-do nothing for it and notice nothing. What they say is theirs: no number is believed to be more, and
-their arguments are escaped where they are printed. Source: proc(5), on /proc/PID/fd.
+Imports the arena's pages and the clocks. It opens files of other processes for reading; the
+programs notice nothing. Their values are not trusted, and their arguments are escaped when printed.
+Source: proc(5), on /proc/PID/fd.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from reader.worker_clock import own_bytes
 __all__ = ["LoaderView", "programs_with_loaders", "watch_loaders"]
 
 _LINK = f"/memfd:{FILE_NAME}"
-_EVERY_S = 0.02  # how often it is asked whether the consumer waits
+_EVERY_S = 0.02  # interval of checks whether the consumer waits
 
 
 @dataclass(frozen=True)
 class LoaderView:
-    """What a loader of a running program did in a moment.
+    """The activity of a running program's loader during a moment.
 
     Attributes:
         pid: of the program.
         command: its name and first arguments, without folders.
-        workers: that run.
-        busy: how many of them made batches, in the mean.
-        waits: share of the moment that the program waited for a batch, from 0 to 1.
+        workers: running workers.
+        busy: mean number of workers that made batches.
+        waits: share of the moment in which the program waited for a batch, from 0 to 1.
         batches: made so far.
         batches_per_s: made in a second.
-        fetch_share: of the making of the last batches, what was in the dataset's code.
-        longest_s: for how long the slowest of the workers has been at its batch.
+        fetch_share: share of the dataset's code in making the last batches.
+        longest_s: for how long the slowest worker has been making its batch.
         owned_bytes: memory of batches.
-        worker_bytes: memory of the workers, without what they share.
+        worker_bytes: private memory of the workers.
     """
 
     pid: int
@@ -65,7 +65,7 @@ class LoaderView:
 
 @dataclass(frozen=True)
 class _Pages:
-    """A copy of what an arena tells."""
+    """A copy of an arena's pages."""
 
     at_s: float
     header: ArenaHeader
@@ -73,9 +73,9 @@ class _Pages:
 
 
 def programs_with_loaders(proc: Path = PROC) -> list[int]:
-    """Return the numbers of processes that have a loader with worker processes.
+    """Return the pids of processes with a loader with worker processes.
 
-    Those of other users cannot be seen without privileges, and are left out.
+    Omits those of other users, which cannot be seen without privileges.
     """
     holders: dict[int, dict[int, str]] = {}
     for folder in proc.iterdir():
@@ -94,7 +94,7 @@ def programs_with_loaders(proc: Path = PROC) -> list[int]:
 
 
 def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> list[LoaderView]:
-    """Look at the loaders of programs for some seconds; return what they did.
+    """Observe the loaders of programs for some seconds; return their activity.
 
     Args:
         pids: of the programs.
@@ -109,7 +109,7 @@ def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> lis
         views = []
         for pid in pids:
             for path in _arenas_of(pid, proc, must_exist=True).values():
-                with contextlib.suppress(OSError):  # it was closed meanwhile
+                with contextlib.suppress(OSError):  # closed meanwhile
                     file = open_regular(path)
                     opened.callback(os.close, file)
                     views.append((pid, file, [pages] if (pages := _pages(file)) else []))
@@ -125,7 +125,7 @@ def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> lis
 
 
 class _Pause:
-    """Waits that nobody ends early."""
+    """A wait that nothing ends early."""
 
     def __init__(self) -> None:
         import threading
@@ -159,13 +159,13 @@ def _view(pid: int, seen: list[_Pages], proc: Path) -> LoaderView:
         fetch_share=sum(heap.fetch_ns for heap in last.heaps) / made_ns if made_ns else 0.0,
         longest_s=max((last.at_s - min(since) * 1e-9, 0.0)) if since else 0.0,
         owned_bytes=last.header.owned_bytes,
-        # workers on other machines have one process here, which brings their batches
+        # workers on other machines have one process here, the lander
         worker_bytes=sum(own_bytes(each, proc) for each in {heap.pid for heap in workers} - {pid}),
     )
 
 
 def _arenas_of(pid: int, proc: Path, must_exist: bool = False) -> dict[int, str]:
-    """Return the paths of the memory files of a process, by the number of the file."""
+    """Return the paths of the memory files of a process, by inode."""
     folder = proc / str(pid) / "fd"
     found: dict[int, str] = {}
     try:
@@ -202,7 +202,7 @@ def _read(path: str) -> _Pages | None:
 
 
 def _pages(file: int) -> _Pages | None:
-    """Copy what an arena tells; None: it is none."""
+    """Copy the pages of an arena; None: it is no arena."""
     try:
         header = header_of(os.pread(file, 4096, 0))
         if header is None:
@@ -213,7 +213,7 @@ def _pages(file: int) -> _Pages | None:
 
 
 def _heaps(file: int, header: ArenaHeader) -> Iterator[HeapView]:
-    """Yield what the heaps of workers tell: the last one is the trainer's."""
+    """Yield the views of workers' heaps; the last heap is the trainer's."""
     for number in range(1, header.heaps):
         page = os.pread(file, 4096, number * header.page_nbytes)
         at, nbytes = noted_place(header, page, number - 1) or (0, 0)

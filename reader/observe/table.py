@@ -1,6 +1,6 @@
 """A profile as a table for terminals.
 
-Imports rich, when a table is made: only rich itself asks for one.
+Imports rich when a table is made: only rich itself asks for one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from reader.observe.timeline import Timeline
 
 __all__ = ["renderable"]
 
-_SLOW = 3  # times as long as usual: samples that are shown
+_SLOW = 3  # show samples that took this many times as long as usual
 
 
 def renderable(seen: Timeline) -> Any:
-    """Return what rich prints of a profile."""
+    """Return rich's renderable of a profile."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

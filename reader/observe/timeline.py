@@ -1,6 +1,6 @@
-"""What a profile saw over time, for those who draw or write it.
+"""A profile over time, for the chart, the trace and the table.
 
-Imports what was measured, the verdict and the watch, for their types. A record that never changes.
+Imports measurements, verdict and watch for their types. Immutable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The table of `python -m reader top`, and its loop.
 
-Imports what is seen of running loaders. It prints to a file that the caller gives.
+Imports running loaders. It prints to the caller's file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def show_top(pid: int | None, seconds: float, is_once: bool, is_json: bool, out: TextIO) -> int:
-    """Show the loaders of a program, or of all; return the exit code, 1 where there is none.
+    """Show the loaders of a program, or of all; return the exit code, 1 if there are none.
 
     Args:
-        pid: of the program; None: all that can be seen.
+        pid: of the program; None: all visible ones.
         seconds: from one table to the next.
-        is_once: whether one table is all.
-        is_json: whether a line of JSON is written in the place of each table.
-        out: where it is written.
+        is_once: whether to show only one table.
+        is_json: whether to write a line of JSON in place of each table.
+        out: the output.
 
     Raises:
         ProcessLookupError, PermissionError: see `watch_loaders`.

@@ -71,7 +71,7 @@ def _workers(seen: Timeline) -> Iterator[dict[str, Any]]:
     usual_ns = seen.measured.usual_sample_s * 1e9
     for number, record in enumerate(seen.records):
         if not record["begun_ns"]:
-            continue  # its worker told nothing
+            continue  # its worker noted nothing
         track = max(0, int(record["worker"])) + 1
         args = {"batch": int(record["seq"]), "epoch": int(record["epoch"])}
         sent_at, begun, made = (
@@ -101,7 +101,7 @@ def _workers(seen: Timeline) -> Iterator[dict[str, Any]]:
 def _spans(
     seen: Timeline, name: str, begin: str, end: str, track: int, by: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield spans that overlap, from a track on: the field `by` counts tracks from there."""
+    """Yield overlapping spans on several tracks; the field `by` is the offset of the track."""
     for number, record in enumerate(seen.records):
         if not record[begin] or not record[end]:
             continue

@@ -1,6 +1,6 @@
 """A trial run: a loader with two workers over a dataset that costs nothing.
 
-Imports the public face, as a program does. The run starts two processes, and ends them before it
+Imports the public face, as a program does. The run starts two processes, and closes them before it
 returns.
 """
 
@@ -22,11 +22,11 @@ _SLOW_BATCH_S = 0.01
 
 
 def trial_run(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
-    """Load an epoch with two workers, and say how long its first batch took, and the others."""
+    """Load an epoch with two workers, and report the times of the first batch and the others."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             first_s, batch_s = _run()
-    except Exception as error:  # whatever it is, a program's loader would meet it
+    except Exception as error:  # any exception: a program's loader would meet it too
         yield Finding(
             "error",
             "trial run",
@@ -59,8 +59,8 @@ def trial_run(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every 
 
 
 def _run() -> tuple[float, float]:
-    """Return the seconds until the first batch, and those of each batch after it."""
-    from reader import DataLoader  # needs NumPy and the core, which a check has looked for
+    """Return the seconds until the first batch, and of each later batch."""
+    from reader import DataLoader  # needs NumPy and the core, which another check covers
 
     dataset = [(index, float(index)) for index in range(_SAMPLES)]
     begin = time.perf_counter()

@@ -1,6 +1,6 @@
-"""What bounds a loop over a loader, in a word and in a sentence, and what to change.
+"""What bounds a loop, in a word and a sentence, and what to change.
 
-Imports the standard library alone. A record that never changes; `judge` makes it.
+Imports the standard library alone. Immutable; `judge` makes it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Verdict:
     Attributes:
         bound_by: one of "step", "start", "sampler", "transfer", "memory", "sample", "straggler",
             "prefetch", "storage", "collate", "gil", "cores", "workers", "decoding", "dataset".
-        sentence: the same in words.
+        sentence: the same as a sentence.
         advice: what to change; "": nothing.
-        share: of the loop that the consumer waited, from 0 to 1.
-        gain: by how much faster the loop is expected to be after that, such as 1.8; None: unknown.
-        options: those of the loader that the advice names, by name; a WorkerPool is none.
+        share: share of the loop in which the consumer waited, from 0 to 1.
+        gain: how many times as fast the loop should be after that, such as 1.8; None: unknown.
+        options: the loader's options that the advice names; a WorkerPool is no option.
     """
 
     bound_by: str
@@ -34,14 +34,14 @@ class Verdict:
 
     @property
     def gain_in_words(self) -> str:
-        """The gain, as it is said behind the advice; "": it is not known, or nothing."""
+        """The gain as text after the advice; "": unknown or none."""
         if self.gain is None or self.gain < 1.05:
             return ""
         return f" (up to {self.gain:.2g} times as fast)"
 
 
 def in_words(seconds: float) -> str:
-    """Return a time as a sentence has it, such as "5.24 ms"."""
+    """Return a time as text, such as "5.24 ms"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

@@ -1,8 +1,8 @@
-"""A thread that looks at a loader while a program iterates over it: clocks, memory, and batches.
+"""A thread that samples a loader during a loop: clocks, memory, and batches.
 
-Imports the clocks and what can be looked at of a loader. The thread looks ten times a second, and
-more often in the first second, in which workers start; with very many workers less often. What it
-saw belongs to it until `stop`.
+Imports the clocks and Observed. The thread samples ten times a second, more often in the first
+second, when workers start, and less often with very many workers. Its samples belong to it until
+`stop`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["RECORD_FIELDS", "MemorySample", "SystemCounts", "Watch", "system_cou
 RECORD_FIELDS = (*FIELDS, *((name, "i8") for name in NOTED), ("place", "i4"))
 
 _EVERY_S, _AT_FIRST_S, _FIRST_S = 0.1, 0.01, 1.0
-_REST = 50  # times as long as it looks
+_REST = 50  # pause, as a multiple of the time of a sample
 _MOST_RECORDS = 1 << 16  # 9 MiB of them
 _MOST_SAMPLES = 1 << 14
 _MOST_NOTES = 1 << 14  # parts of them
@@ -49,9 +49,9 @@ class MemorySample(NamedTuple):
 
     Attributes:
         at_ns: when, by `time.monotonic_ns`.
-        trainer: of the program by itself.
-        workers: of its worker processes, without what they share.
-        batches: of the memory in which batches lie.
+        trainer: of the program itself.
+        workers: private memory of its worker processes.
+        batches: memory of batches.
     """
 
     at_ns: int
@@ -74,7 +74,7 @@ class SystemCounts(NamedTuple):
 
 
 def system_counts(machine: Machine) -> SystemCounts:
-    """Return what the system counts now."""
+    """Return the system's current counts."""
     try:
         stopped = stopped_s(machine)
     except (OSError, ValueError):
@@ -91,18 +91,17 @@ def system_counts(machine: Machine) -> SystemCounts:
 
 
 class Watch:
-    """Looks at a loader from `start` to `stop`.
+    """Samples a loader from `start` to `stop`.
 
     Attributes:
-        records: of the batches that were delivered meanwhile, the last 65536 of them; their fields
-            are RECORD_FIELDS.
-        memory: samples of it, one for each look.
+        records: of the last 65536 batches delivered meanwhile; their fields are RECORD_FIELDS.
+        memory: samples of the memory.
         computed_s: seconds in which workers computed; None: no worker was seen.
         runnable_s: seconds in which workers had no core; None: no worker was seen.
         others_s: seconds in which workers computed for other loaders.
         stored_s: seconds in which their batches were copied into stores of other machines.
-        bounded_s: seconds of workers in which tasks for them were held back, since as many bytes
-            were under way as may be.
+        bounded_s: seconds of workers in which their tasks were held back, because as many bytes as
+            allowed were in flight.
         processes: counts of the workers' processes.
         clock_errors: how far times of workers on other machines may be off, in seconds, by machine.
     """
@@ -119,18 +118,18 @@ class Watch:
         self._ends = threading.Event()
         self._first: dict[Any, WorkerClock] = {}  # by `name_of` a worker, as the others
         self._last: dict[Any, WorkerClock] = {}
-        self._found_at: dict[Any, int] = {}  # how many batches there were then
-        self._at_work: set[Any] = set()  # those that have begun a batch
-        self._counts: dict[int, tuple[ProcessCounts, ProcessCounts]] = {}  # at first, and now
+        self._found_at: dict[Any, int] = {}  # how many batches there were when it was found
+        self._at_work: set[Any] = set()  # workers that have begun a batch
+        self._counts: dict[int, tuple[ProcessCounts, ProcessCounts]] = {}  # first and last
         self._thread = threading.Thread(target=self._run, name="reader-profile", daemon=True)
 
     def start(self) -> None:
-        """Begin to look. Those workers that work now have worked before."""
+        """Begin to sample. Workers that are busy now have worked before."""
         self._look()
         start_thread(self._thread, "the thread of a profile")
 
     def stop(self) -> None:
-        """Look for the last time, and wait for the thread."""
+        """Sample for the last time, and wait for the thread."""
         self._ends.set()
         self._thread.join()
         self._look()
@@ -202,7 +201,7 @@ class Watch:
             computed_s = time.thread_time()
             self._look()
             computed_s = time.thread_time() - computed_s
-            # many workers take long to look at: it must not take the GIL from the consumer
+            # sampling many workers takes long: it must not keep the GIL from the consumer
             every_s = _AT_FIRST_S if time.monotonic() - begun < _FIRST_S else _EVERY_S
             every_s = max(every_s, _REST * computed_s)
 
@@ -217,7 +216,7 @@ class Watch:
             if clock is None:
                 continue
             error_s = 0.0 if status.counts is None else status.counts.clock_error_s
-            if status.host is not None and error_s:  # 0: it has made nothing yet
+            if status.host is not None and error_s:  # 0: no batch yet
                 self.clock_errors[status.host] = error_s
             found_at = self._found_at.setdefault(at, self._times.count)
             is_at_work = status.activity is WorkerActivity.BUSY
@@ -225,12 +224,12 @@ class Watch:
                 self._at_work.add(at)
             self._first.setdefault(at, clock)
             if at not in self._at_work:
-                self._first[at] = clock  # what it computes to start is not for batches
+                self._first[at] = clock  # exclude the CPU time of its start
             self._last[at] = clock
         for pid in processes:
             counts = process_counts(pid)
             first, last = self._counts.get(pid, (counts, counts))
-            self._counts[pid] = (first, max(last, counts))  # zeros where it has ended
+            self._counts[pid] = (first, max(last, counts))  # zeros if it has ended
         if len(self.memory) < _MOST_SAMPLES:
             arena = (self._loader._observed_stats() or {}).get("arena") or {}
             self.memory.append(

@@ -1,1 +1,1 @@
-"""The order of an epoch's batches: begun, replayed, divided, saved and opened again."""
+"""The order of an epoch's batches: begun, replayed, divided, saved and reopened."""

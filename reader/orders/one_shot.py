@@ -1,4 +1,4 @@
-"""A sampler that is a one-shot iterator: it serves one epoch, and raises in the second.
+"""A sampler that is a one-shot iterator: it serves one epoch and raises in the second.
 
 Imports `reader.errors`. It belongs to the loader it is passed to.
 """
@@ -17,7 +17,7 @@ class OneShot:
     """Iterates over a one-shot iterator once. ConfigError the second time."""
 
     def __init__(self, name: str, items: Iterator[Any]) -> None:
-        self._name = name  # of the argument
+        self._name = name  # the argument's name
         self._items = items
         self._is_used = False
 

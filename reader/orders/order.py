@@ -1,4 +1,4 @@
-"""The order of an epoch's batches: begun anew, or opened where a saved state says.
+"""The order of an epoch's batches: begun, or opened at the position of a saved state.
 
 Imports the four kinds of order and `reader.errors`. An order belongs to one epoch and runs in the
 thread that draws tasks. Samplers are the user's; an order's origin and marks are plain data.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderOrigin, Position
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 from reader.orders.order_source import (
     LOAD,
     Batching,
@@ -31,19 +31,19 @@ __all__ = ["Order", "boundary_state", "check_order_state", "open_order"]
 
 
 class Order(Protocol):
-    """One epoch's order, as tasks are drawn from it.
+    """One epoch's order, from which tasks are drawn.
 
-    There are four kinds, by what the batch sampler is: *seekable*, opened at any position;
-    *sharded* by ranks in lockstep; *stateful*, whose sampler has a state; and any other, which is
-    *replayed* from the random state it began with and checked against a checksum.
+    There are four kinds, by the batch sampler: *seekable*, opened at any position; *sharded* by
+    ranks in lockstep; *stateful*, whose sampler has a state; and *replayed*, any other: drawn again
+    from its initial random state, and checked against a checksum.
 
     Attributes:
-        origin: what holds at every position.
+        origin: data that holds at every position.
         start: the mark before the first batch.
-        mark: called with the kind and payload of each task drawn, its number and the mark before
-            it; returns the mark after it: what a state needs to open the order there, beside the
-            number of the batch. It changes nothing. None: the number is enough.
-        is_checked: opened again, it is known to be the same order.
+        mark: called with the kind and payload of each task, its number and the mark before it;
+            returns the mark after it: the data that a state needs, besides the number of the batch,
+            to open the order there. It changes nothing. None: the number is enough.
+        is_checked: whether the reopened order is known to be the same.
     """
 
     origin: OrderOrigin
@@ -52,7 +52,7 @@ class Order(Protocol):
     is_checked: bool
 
     def note_first(self, kind: int, payload: bytes) -> None:
-        """Record what is known once the first task was drawn."""
+        """Record data that is known once the first task is drawn."""
 
 
 def open_order(
@@ -68,9 +68,9 @@ def open_order(
     Args:
         batches: yields lists of dataset keys; iterated over anew for each epoch.
         state: the entry `order` of a saved state, checked by `check_order_state`; None: none.
-        at: where the epoch was left; in samples if `state` was saved with another batch size.
-        every: take the state of a stateful sampler whenever this many batches were drawn; 0: never.
-        is_lazy: the first batch is drawn later than the epoch is begun.
+        at: the position to resume at; in samples if `state` was saved with another batch size.
+        every: take the state of a stateful sampler after every this many batches; 0: never.
+        is_lazy: whether the first batch is drawn later than the epoch begins.
         seed: of the random state that a replayed order draws from; None: the trainer's own.
 
     Raises:
@@ -80,15 +80,15 @@ def open_order(
     batching = batching_of(batches)
     is_boundary = state is not None and state["way"] == "boundary"
     if state is not None and not is_boundary:
-        order = _order(state["way"], batches, batching, at, every, is_lazy, seed)
+        order = _order(OrderKind(state["way"]), batches, batching, at, every, is_lazy, seed)
         made: Iterator[Any] = order.enter(state, at)
         if isinstance(order, StatefulOrder) and at.batches == 0 and not at.samples:
             made = order.with_right_first(made, state.get("first"))
         return order, made
     if state is not None:
         _restore(batches, batching, state)
-    way = way_of(batches, every)
-    order = _order(way, batches, batching, Position(0, 0), every, is_lazy, seed)
+    kind = kind_of(batches, every)
+    order = _order(kind, batches, batching, Position(0, 0), every, is_lazy, seed)
     made = order.begin()
     if is_boundary and isinstance(order, StatefulOrder):
         made = order.with_right_first(made, None)
@@ -96,7 +96,7 @@ def open_order(
 
 
 def _order(
-    way: str,
+    kind: OrderKind,
     batches: Any,
     batching: Batching | None,
     at: Position,
@@ -104,35 +104,35 @@ def _order(
     is_lazy: bool,
     seed: int | None,
 ) -> Any:
-    if way == "entry":
+    if kind is OrderKind.SEEKABLE:
         return SeekableOrder(batches, batching, at)
-    if way == "world" and batching is not None:
+    if kind is OrderKind.SHARDED and batching is not None:
         return ShardedOrder(batching, at)
-    if way == "replay":
+    if kind is OrderKind.REPLAYED:
         return ReplayedOrder(batches, batching, at, is_lazy, seed)
     return StatefulOrder(batches, batching, at, max(1, every), is_lazy, seed)
 
 
 def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
-    """Put samplers where they were between two epochs."""
+    """Restore samplers to a state saved between two epochs."""
     source = batches if batching is None else batching.sampler
     if "source" in state:
         source.load_state_dict(state["source"])
-    if "iterator" in state:  # of the finished epoch: loading it sets the sampler, too
+    if "iterator" in state:  # of the finished epoch: loading it sets the sampler too
         iterator = iter(source)
         if has_state(iterator):
             iterator.load_state_dict(state["iterator"])
     put_generators(batches, state.get("generators", []))
 
 
-def way_of(batches: Any, every: int) -> str:
-    """Return the kind of an order that is begun now, by its name in saved states."""
+def kind_of(batches: Any, every: int) -> OrderKind:
+    """Return the kind of an order that begins now."""
     batching = batching_of(batches)
     if batching is not None and is_sharding_sampler(batching.sampler):
-        return "world"
+        return OrderKind.SHARDED
     if is_seekable(batches, batching):
-        return "entry"
-    return "stateful" if every else "replay"
+        return OrderKind.SEEKABLE
+    return OrderKind.STATEFUL if every else OrderKind.REPLAYED
 
 
 def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
@@ -140,12 +140,12 @@ def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
 
     Args:
         batches: the batch sampler.
-        origin: of the epoch before, None before the first.
+        origin: of the previous epoch; None before the first.
     """
     batching = batching_of(batches)
     source = batches if batching is None else batching.sampler
     found: dict[str, Any] = {"way": "boundary"}
-    if way_of(batches, 1) == "stateful":
+    if kind_of(batches, 1) is OrderKind.STATEFUL:
         if has_state(source):
             found["source"] = state_of(source)
         last = None if origin is None else origin.last_iterator
@@ -160,7 +160,7 @@ def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
 def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = False) -> None:
     """Check that an order of `batches` can be opened by `state`. Changes nothing.
 
-    `is_begun`: some of it was delivered.
+    `is_begun`: whether some batches were delivered.
 
     Raises:
         StateError: it cannot.
@@ -170,30 +170,25 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
             f"'order' in the state must be a dict with a str 'way', got {got(state)}. {LOAD}"
         )
     way = state["way"]
-    own = way_of(batches, every)
+    own = kind_of(batches, every)
     batching = batching_of(batches)
     source = batches if batching is None else batching.sampler
-    is_able = {
-        "boundary": True,
-        "entry": own == "entry",
-        "world": own == "world",
-        "stateful": own in ("stateful", "replay"),
-        "replay": True,
+    is_replayable = own in (OrderKind.STATEFUL, OrderKind.REPLAYED)
+    checks: dict[str, tuple[bool, Callable[..., None]]] = {
+        "boundary": (True, _check_boundary),
+        OrderKind.SEEKABLE.value: (own is OrderKind.SEEKABLE, SeekableOrder.check),
+        OrderKind.SHARDED.value: (own is OrderKind.SHARDED, ShardedOrder.check),
+        OrderKind.STATEFUL.value: (is_replayable, StatefulOrder.check),
+        OrderKind.REPLAYED.value: (True, ReplayedOrder.check),
     }
-    if not is_able.get(way, False):
+    is_able, check = checks.get(way, (False, _check_boundary))
+    if not is_able:
         raise StateError(
             f"the order in the state was saved by the method {way!r}, and the order of"
-            f" {type(source).__name__} here resumes by {own!r}. {LOAD}"
+            f" {type(source).__name__} here resumes by {own.value!r}. {LOAD}"
         )
-    check = {
-        "entry": SeekableOrder.check,
-        "world": ShardedOrder.check,
-        "stateful": StatefulOrder.check,
-        "replay": ReplayedOrder.check,
-        "boundary": _check_boundary,
-    }[way]
     check(batches, batching, state)
-    if way == "entry" and is_begun:
+    if way == OrderKind.SEEKABLE.value and is_begun:
         SeekableOrder.check_begun(batches, batching, state)
     if "source" in state and not has_state(source):
         raise StateError(

@@ -1,4 +1,4 @@
-"""The position in an order: plain data that travels with tasks and outlives samplers.
+"""Positions and marks of an order: plain data that goes with tasks and outlives samplers.
 
 Imports `reader.random.random_state`. An order writes its origin while it is opened and when its
 first batch is drawn; a mark belongs to one task. Neither refers to a sampler or its iterator.
@@ -7,6 +7,7 @@ first batch is drawn; a mark belongs to one task. Neither refers to a sampler or
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import Any, NamedTuple
 
 from reader.random.random_state import to_json
@@ -16,34 +17,42 @@ __all__ = ["OrderOrigin", "Position", "StateMark"]
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """A position in an epoch: how many batches, and samples (None: not known), come before it."""
+    """A position in an epoch: how many batches, and samples (None: unknown), come before it."""
 
     batches: int = 0
     samples: int | None = 0
 
 
 class StateMark(NamedTuple):
-    """The state of a sampler, taken when it had drawn so many batches."""
+    """The state of a sampler, taken after it had drawn `batches` batches."""
 
     batches: int
     state: dict[str, Any]
 
 
+class OrderKind(enum.Enum):
+    """The kinds of orders; the value of each is its name in saved states."""
+
+    SEEKABLE = "entry"
+    SHARDED = "world"
+    STATEFUL = "stateful"
+    REPLAYED = "replay"
+
+
 @dataclasses.dataclass
 class OrderOrigin:
-    """What is the same at every position of one epoch's order.
+    """The data of one epoch's order that is the same at every position.
 
     Attributes:
-        way: how the order is opened again: "entry" (seekable), "world" (sharded), "stateful" or
-            "replay"; the names are those of saved states.
-        first: where it was opened.
+        kind: how the order is opened again.
+        first: the position where it was opened.
         batch_size: samples of each batch; None where the batches are the user's.
         fixed: entries of saved states that do not depend on the position.
-        random: the global random state that it began with.
+        random: its initial global random state.
         last_iterator: the state of the sampler's iterator when it was exhausted.
     """
 
-    way: str
+    kind: OrderKind
     first: Position
     batch_size: int | None
     fixed: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -51,7 +60,7 @@ class OrderOrigin:
     last_iterator: Any = None
 
     def samples(self, batches: int) -> int | None:
-        """Return how many samples come before batch `batches`, where that is known."""
+        """Return how many samples come before batch number `batches`; None: unknown."""
         if self.batch_size is None or self.first.samples is None:
             return None
         return self.first.samples + (batches - self.first.batches) * self.batch_size
@@ -63,13 +72,13 @@ class OrderOrigin:
             batches: how many batches come before the position.
             mark: the mark after the last of them.
         """
-        found: dict[str, Any] = {"way": self.way, **self.fixed}
-        if self.way == "stateful":
+        found: dict[str, Any] = {"way": self.kind.value, **self.fixed}
+        if self.kind is OrderKind.STATEFUL:
             found.update(mark.state)
             found["skip"] = (batches - mark.batches) * (self.batch_size or 1)
-        elif self.way == "replay":
+        elif self.kind is OrderKind.REPLAYED:
             found["checksum"] = mark
-        elif self.way == "world":
+        elif self.kind is OrderKind.SHARDED:
             taken = min((batches - self.first.batches) * (self.batch_size or 1), found.pop("share"))
             found["consumed"] += taken * found["num_replicas"]
         if self.random:

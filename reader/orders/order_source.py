@@ -1,4 +1,4 @@
-"""Questions that an order asks of the user's samplers: what they batch, whether they have a state.
+"""Find what an order must know of the user's samplers: what they batch, whether they have a state.
 
 Imports batch samplers, `reader.data.seekable`, the random state and the core. The samplers are
 the user's; only `put_generators` changes them.
@@ -46,19 +46,19 @@ LOAD = "Load a state that was saved with the same dataset, sampler and options."
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """A batch sampler that only makes batches of what a sampler yields."""
+    """A batch sampler that only batches the keys of a sampler."""
 
     sampler: Any
     batch_size: int
     drop_last: bool
 
     def batches(self, keys: Iterator[Any]) -> Iterator[list[Any]]:
-        """Make batches of `keys` as it does."""
+        """Make batches of `keys` as the batch sampler does."""
         return batched(keys, self.batch_size, self.drop_last)
 
 
 def batching_of(batches: Any) -> Batching | None:
-    """Return the sampler and batch size of a batch sampler; None: it makes batches its own way."""
+    """Return the sampler and batch size of a batch sampler; None: it makes batches otherwise."""
     kind = type(batches)
     if kind is NoBatching:
         return Batching(batches.sampler, 1, False)
@@ -77,7 +77,7 @@ def is_seekable(batches: Any, batching: Batching | None) -> bool:
         return True
     for base in type(items).__mro__:
         if "iter_from" in vars(base):
-            # that of the base class draws the items again and skips them
+            # the base class's iter_from draws the items again and skips them
             return vars(base)["iter_from"] is not vars(Seekable)["iter_from"]
         if "__iter__" in vars(base):
             return False  # an inherited iter_from would give the order of the inherited __iter__
@@ -85,7 +85,7 @@ def is_seekable(batches: Any, batching: Batching | None) -> bool:
 
 
 def is_sharding_sampler(sampler: Any) -> bool:
-    """Whether it gives each rank its share of one order."""
+    """Whether a sampler gives each rank its share of one order."""
     return is_torch_sampler(sampler) or (
         callable(getattr(type(sampler), "resume_from", None)) and hasattr(sampler, "num_replicas")
     )
@@ -106,22 +106,22 @@ def has_state(value: Any) -> bool:
 
 
 def state_of(value: Any) -> Any:
-    """Return a copy of the state of what has one."""
+    """Return a copy of an object's state."""
     return copy.deepcopy(value.state_dict())
 
 
 def generator_states(batches: Any) -> list[Any]:
-    """Return the states of the torch generators that a batch sampler and those inside draw from.
+    """Return the states of the torch generators of a batch sampler and of samplers in it.
 
-    None stands for a generator that a sampler may make later: that of a user or of another library
-    whose `generator` is None now.
+    None stands for a generator that a sampler of the user or another library may make later: its
+    `generator` is None now.
     """
     found = [getattr(holder, "generator", None) for holder in _holders(batches)]
     return [None if each is None else to_json(generator_state(each)) for each in found]
 
 
 def _holders(batches: Any) -> list[Any]:
-    """Return the samplers that have a generator of their own, or may make one."""
+    """Return the samplers that have their own generator, or may make one."""
     kind = getattr(sys.modules.get("torch"), "Generator", None)
     found: list[Any] = []
     known: list[Any] = []
@@ -132,25 +132,25 @@ def _holders(batches: Any) -> list[Any]:
         if isinstance(generator, kind) and not any(each is generator for each in known):
             known.append(generator)
             found.append(batches)
-        elif generator is None and _has_room(batches):
+        elif generator is None and _may_get_generator(batches):
             found.append(batches)
         inner = own_attribute(batches, "sampler")
         batches = own_attribute(batches, "batch_sampler") if inner is None else inner
     return found
 
 
-def _has_room(sampler: Any) -> bool:
+def _may_get_generator(sampler: Any) -> bool:
     """Whether the sampler may make its generator later."""
     if own_attribute(sampler, "generator", MISSING) is MISSING:
         return False
     return not type(sampler).__module__.startswith(_KNOWN)
 
 
-_KNOWN = ("torch.utils.data.", "reader.")  # their generator is the one they were made with, or none
+_KNOWN = ("torch.utils.data.", "reader.")  # they keep the generator they were made with, or none
 
 
 def put_generators(batches: Any, states: list[Any]) -> None:
-    """Set the generators of samplers as they were."""
+    """Restore the generators of samplers."""
     for holder, state in zip(_holders(batches), states, strict=True):
         if state is None:
             holder.generator = None
@@ -161,7 +161,7 @@ def put_generators(batches: Any, states: list[Any]) -> None:
 
 
 def check_generators(batches: Any, state: dict[str, Any]) -> None:
-    """Refuse what is no list of the states of the samplers' generators."""
+    """Refuse a value that is no list of states of the samplers' generators."""
     states = state.get("generators", [])
     holders = _holders(batches)
     if not isinstance(states, list) or len(states) != len(holders):
@@ -170,7 +170,7 @@ def check_generators(batches: Any, state: dict[str, Any]) -> None:
             f" {got(states)}. Give the samplers the generators they had. {LOAD}"
         )
     for holder, each in zip(holders, states, strict=True):
-        if each is None and _has_room(holder):
+        if each is None and _may_get_generator(holder):
             continue
         own = holder.generator
         size = len(generator_state(sys.modules["torch"].Generator() if own is None else own))

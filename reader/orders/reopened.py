@@ -1,7 +1,7 @@
-"""An order that is opened again within its epoch, with samplers at the epoch that they were at.
+"""Reopen an order within its epoch, with the samplers at their epoch of that time.
 
-Imports orders, samplers with a seed and epochs. Keeps nothing; samplers are the user's, and are put
-back.
+Imports orders, samplers with a seed and epochs. Keeps nothing; samplers are the user's, and are
+restored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["reopened", "set_seeded"]
 
 
 def set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:
-    """Have samplers of ours that do not count epochs themselves give the order of an epoch."""
+    """Set the epoch of samplers of this package that do not count epochs themselves."""
     inner = (getattr(batch_sampler, name, None) for name in ("sampler", "batch_sampler"))
     for each in (sampler, batch_sampler, *inner):
         if isinstance(each, SeededSampler) and not each.counts_epochs:
@@ -35,9 +35,9 @@ def reopened(
     state: dict[str, Any],
     at: Position,
 ) -> tuple[Order, Iterator[Any]]:
-    """Open an order again that was opened in this epoch, and draw its first batch.
+    """Reopen an order that was opened in this epoch, and draw its first batch.
 
-    Samplers are put into the epochs they were at then, and back: they may count those themselves.
+    Samplers are set to their epochs of that time, and back: they may count epochs themselves.
     """
     begun = {name: each for name, each in epochs.items() if not name.startswith("dataset")}
     carriers = find_carriers(begun, batch_sampler=batch_sampler, sampler=sampler)
@@ -47,7 +47,7 @@ def reopened(
             each.set_epoch(was)
         set_seeded(epoch, sampler, batch_sampler)
         order, batches = opened(state, at)
-        first = list(itertools.islice(batches, 1))  # some samplers look at their epoch only here
+        first = list(itertools.islice(batches, 1))  # some samplers read their epoch only here
     finally:
         for each, own in zip(carriers, now, strict=True):
             each.set_epoch(own)

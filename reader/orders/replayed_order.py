@@ -1,4 +1,4 @@
-"""Orders that are not seekable: drawn again and checked, or with a sampler that has a state.
+"""Orders that are not seekable: replayed and checked, or with a sampler that has a state.
 
 Imports `order_origin`, `order_source`, the random state and the task format. An order belongs
 to one epoch and runs in the thread that draws tasks; samplers, and their iterators, are the user's.
@@ -17,7 +17,7 @@ from typing import Any
 
 from reader._core.wire.channel import TaskKind, encode_task
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderOrigin, Position, StateMark
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position, StateMark
 from reader.orders.order_source import (
     LOAD,
     Batching,
@@ -39,15 +39,15 @@ _CHUNK = 4096  # keys drawn again at a time
 
 
 class ReplayedOrder:
-    """An order that is resumed by drawing it again, from the random state that it began with.
+    """An order that resumes by drawing it again from its initial random state.
 
     Args:
         batches: the batch sampler.
-        batching: what it batches, where it does nothing else.
-        at: where the order is opened.
-        is_lazy: the first batch is drawn later than the epoch is begun.
-        seed: of the global random state that the sampler draws its order from; None: it draws from
-            the trainer's own.
+        batching: the sampler and batch size, if it only makes batches.
+        at: the position to open it at.
+        is_lazy: whether the first batch is drawn later than the epoch begins.
+        seed: seed of the global random state that the sampler draws from; None: the trainer's own
+            state.
     """
 
     def __init__(
@@ -65,11 +65,13 @@ class ReplayedOrder:
         self._seed = seed
         self._checksum = 0
         self.is_checked = True
-        self.origin = OrderOrigin("replay", at, None if batching is None else batching.batch_size)
+        self.origin = OrderOrigin(
+            OrderKind.REPLAYED, at, None if batching is None else batching.batch_size
+        )
         self.start: Any = 0  # the mark in front of the first batch
 
     def begin(self) -> Iterator[Any]:
-        """Begin anew."""
+        """Begin the order."""
         with self._seeded():
             self._capture()
             made = iter(self._batches)
@@ -77,7 +79,7 @@ class ReplayedOrder:
 
     @contextlib.contextmanager
     def _seeded(self) -> Iterator[None]:
-        """Have the sampler draw from the seed inside the block; the trainer's state is put back."""
+        """Let the sampler draw from the seed within the block; then restore the trainer's state."""
         if self._seed is None:
             yield
             return
@@ -100,7 +102,7 @@ class ReplayedOrder:
         self.origin.fixed.update(self._rank())
 
     def _rank(self) -> dict[str, Any]:
-        """Return which rank's share this is, if ranks share an order: the checksum is of the share.
+        """Return this rank and the world size if ranks share an order: the checksum is per rank.
 
         Accelerate saves the state of one rank for all of them.
         """
@@ -120,7 +122,7 @@ class ReplayedOrder:
     def _seeded_on(
         self, keys: Iterator[Any], made: Iterator[Any], random: dict[str, Any]
     ) -> Iterator[Any]:
-        """Have the sampler draw from `random` on, not from the trainer's own state."""
+        """Let the sampler draw from the state `random`, not from the trainer's own."""
         batch: Any = None
         draws_more = True
         while batch is not _END:
@@ -133,7 +135,7 @@ class ReplayedOrder:
                 yield batch
 
     def _draws_at_once(self, keys: Iterator[Any]) -> bool:
-        """Whether a sampler that has given its first key draws no more random numbers."""
+        """Whether a sampler draws all its random numbers before its first key."""
         home = getattr(getattr(type(self._source), "__iter__", None), "__module__", None) or ""
         return type(keys) in _OF_CONTAINERS or home.startswith("torch.utils.data.")
 
@@ -142,13 +144,13 @@ class ReplayedOrder:
         yield from made
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
-        """Draw what came before `at` again, and check that it is the same."""
+        """Draw the batches before `at` again, and check that they are the same."""
         put_generators(self._batches, state.get("generators", []))
         rank = self._rank()
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         random = [from_json(each) for each in state["random"]]
-        is_own = state.get("rank") == rank.get("rank")  # else it is the checksum of another rank
+        is_own = state.get("rank") == rank.get("rank")  # otherwise the checksum is another rank's
         for _ in range(2 if "source" in state else 1):
             self._checksum = 0
             with _swapped(random[0]):
@@ -176,14 +178,14 @@ class ReplayedOrder:
         return made if after is None else self._seeded_on(keys, made, after)
 
     def _is_right(self, first: list[Any], state: dict[str, Any]) -> bool:
-        """Whether an epoch opened at its beginning has the saved first key; True if none is."""
+        """Whether an epoch opened at its beginning has the saved first key; True without one."""
         if "first" not in state or self._checksum:
             return True
         keys = first if self._batching is not None or not first else first[0]
         return _first_key_of(keys) == int(state["first"])
 
     def _pass_by(self, made: Iterator[Any], at: Position) -> bool:
-        """Draw what was delivered. Returns whether some of it is missing."""
+        """Draw the delivered batches. Returns whether some are missing."""
         if self._batching is None:
             for _ in range(at.batches):
                 keys = next(made, None)
@@ -205,7 +207,7 @@ class ReplayedOrder:
         self._checksum = ReplayedOrder.mark(self, kind, payload, 0, self._checksum)
 
     def note_first(self, kind: int, payload: bytes) -> None:
-        """Record a checksum of the first key: a sampler with a state may begin at another one."""
+        """Record a checksum of the first key: a sampler with a state may begin at another key."""
         if self.origin.first.batches == 0 and "source" in self.origin.fixed:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
@@ -245,10 +247,10 @@ class ReplayedOrder:
 
 
 class StatefulOrder(ReplayedOrder):
-    """An order whose sampler, or whose sampler's iterator, has a state; else it is replayed.
+    """An order whose sampler or sampler's iterator has a state; without one it is replayed.
 
     Args:
-        every: save that state whenever this many batches were drawn.
+        every: save the state after every this many batches.
     """
 
     def __init__(
@@ -263,10 +265,10 @@ class StatefulOrder(ReplayedOrder):
         super().__init__(batches, batching, at, is_lazy, seed)
         self._every = every
         self._iterator: Any = None
-        self._is_over = False  # the batch drawn last is the last one
+        self._is_over = False  # the last batch of the epoch is drawn
 
     def begin(self) -> Iterator[Any]:
-        """Begin anew."""
+        """Begin the order."""
         with self._seeded():
             self._capture()
             self._iterator = iter(self._source)
@@ -279,7 +281,9 @@ class StatefulOrder(ReplayedOrder):
 
     def _watch(self) -> Iterator[Any]:
         first = self.origin.first
-        self.origin = OrderOrigin("stateful", first, self.origin.batch_size, {"first": None})
+        self.origin = OrderOrigin(
+            OrderKind.STATEFUL, first, self.origin.batch_size, {"first": None}
+        )
         self.start = StateMark(first.batches, self._states())
         made = self._iterator
         return self._ending(made if self._batching is None else self._batching.batches(made))
@@ -292,7 +296,7 @@ class StatefulOrder(ReplayedOrder):
         self.origin.last_iterator = self._states().get("iterator")
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
-        """Have the sampler resume from its own state."""
+        """Let the sampler resume from its own state."""
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         self._iterator = iter(self._source)
@@ -310,13 +314,13 @@ class StatefulOrder(ReplayedOrder):
             return iter(())
         for _ in islice(self._iterator, state["skip"]):
             pass
-        return self._watch()  # not before: it saves the state of this position
+        return self._watch()  # only now: it saves the state of this position
 
     def with_right_first(self, made: Iterator[Any], first_key: int | None) -> Iterator[Any]:
         """Return the batches of an epoch whose sampler has a state saved between two epochs.
 
-        Such a state may mean that nothing is left, or only some batches; iterated over again the
-        sampler begins anew. `first_key`: checksum of the right first key, if known.
+        With such a state the sampler may yield nothing, or only some batches; iterated over again,
+        it begins again. `first_key`: checksum of the right first key, if known.
         """
         first = next(made, None)
         if first is None or (first_key is not None and _first_key_of(first) != first_key):
@@ -333,17 +337,17 @@ class StatefulOrder(ReplayedOrder):
 
     def note_first(self, kind: int, payload: bytes) -> None:
         """Record a checksum of the first key of the epoch."""
-        if self.origin.way == "replay":
+        if self.origin.kind is OrderKind.REPLAYED:
             super().note_first(kind, payload)
         elif self.origin.first.batches == 0:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
     def mark(self, kind: int, payload: bytes, number: int, before: Any) -> Any:
         """Return the mark after a task: the last state that was saved."""
-        if self.origin.way == "replay":
+        if self.origin.kind is OrderKind.REPLAYED:
             return super().mark(kind, payload, number, before)
         drawn = number + 1
-        # also after the first: before it, the state may be that of the epoch before
+        # also after the first: before it, the state may be the previous epoch's
         if drawn == 1 or (drawn - self.origin.first.batches) % self._every == 0:
             return StateMark(drawn, self._states())
         return before
@@ -367,12 +371,12 @@ class StatefulOrder(ReplayedOrder):
 
 
 def _first_key_of(batch: Any) -> int:
-    """Return the checksum of the first key of a batch that a sampler yielded."""
+    """Return the checksum of the first key of a batch from a sampler."""
     return _checksum_of_first_key(*encode_task(batch if type(batch) is list else list(batch), True))
 
 
 def _checksum_of_first_key(kind: int, payload: bytes) -> int:
-    """Return a checksum of a task's first key alone: the batches may have another size."""
+    """Return a checksum of only a task's first key: the batches may have another size."""
     return zlib.crc32(payload[:8]) if kind in _INTEGERS else 0
 
 

@@ -1,4 +1,4 @@
-"""An order that can be opened at any position at once.
+"""An order that can be opened at any position in constant time.
 
 Imports the samplers of `reader.data`, `order_origin` and `order_source`. An order belongs
 to one epoch and runs in the thread that draws tasks; the samplers are the user's.
@@ -15,19 +15,19 @@ from reader.data.batch_sampler import NoBatching
 from reader.data.sampler import RandomSampler, SequenceSampler
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderOrigin, Position
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 from reader.orders.order_source import LOAD, Batching, has_state, state_of
 
 __all__ = ["SeekableOrder"]
 
 
 class SeekableOrder:
-    """The order of a sampler with `iter_from`. If the sampler draws its seed, its state has that.
+    """The order of a sampler with `iter_from`. The state has the seed that the sampler drew.
 
     Args:
         batches: the batch sampler.
-        batching: what it batches, where it does nothing else.
-        at: where the order is opened.
+        batching: the sampler and batch size, if it only makes batches.
+        at: the position to open it at.
     """
 
     start: Any = None  # the mark before the first batch
@@ -38,10 +38,12 @@ class SeekableOrder:
         self._batches = batches
         self._batching = batching
         self._drawer = _drawer(batches, batching)
-        self.origin = OrderOrigin("entry", at, None if batching is None else batching.batch_size)
+        self.origin = OrderOrigin(
+            OrderKind.SEEKABLE, at, None if batching is None else batching.batch_size
+        )
 
     def begin(self) -> Iterator[Any]:
-        """Begin anew."""
+        """Begin the order."""
         found = self._index_batches(0)
         return iter(self._batches) if found is None else found
 
@@ -60,7 +62,7 @@ class SeekableOrder:
         return self._batching.batches(_from(self._batching.sampler, position))
 
     def _index_batches(self, position: int) -> Iterator[Any] | None:
-        """Return the batches without a Python integer for each index; None: they have others."""
+        """Return the batches without Python integers for the indices; None: they have others."""
         batching = self._batching
         if batching is None or isinstance(self._batches, NoBatching):
             return None
@@ -72,7 +74,7 @@ class SeekableOrder:
         return batches
 
     def note_first(self, kind: int, payload: Any) -> None:  # noqa: ARG002
-        """Record what the order was drawn with: many samplers draw it with their first item."""
+        """Record the order's seed or random state: many samplers draw it with their first item."""
         if self._drawer is not None:
             self.origin.fixed["drawn"] = state_of(self._drawer)
 
@@ -90,7 +92,7 @@ class SeekableOrder:
 
     @staticmethod
     def check_begun(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
-        """Refuse a state that lacks the seed of an order that was begun with one."""
+        """Refuse a state that lacks the seed of an order that was drawn with one."""
         drawer = _drawer(batches, batching)
         if drawer is not None and "drawn" not in state:
             raise StateError(
@@ -100,7 +102,7 @@ class SeekableOrder:
 
 
 def _drawer(batches: Any, batching: Batching | None) -> Any:
-    """The sampler whose state is what its last order was drawn with."""
+    """The sampler whose state is the seed or random state of its last order."""
     source = batches if batching is None else batching.sampler
     return source if has_state(source) else None
 

@@ -1,7 +1,7 @@
-"""An order that ranks in lockstep share; another number of ranks divides what remains of it.
+"""An order that ranks share in lockstep; another number of ranks can divide its rest.
 
-Imports `order_origin` and `order_source`. What the ranks consumed together is a prefix of
-the global order: all have delivered the same number of batches, so any rank's state serves all.
+Imports `order_origin` and `order_source`. Together the ranks have consumed a prefix of the global
+order: all have delivered the same number of batches, so any rank's state serves all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderOrigin, Position
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 from reader.orders.order_source import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
 
 __all__ = ["ShardedOrder"]
@@ -22,11 +22,11 @@ _KEYS = ("epoch", "seed", "shuffle", "length")  # the global order depends on th
 
 
 class ShardedOrder:
-    """The order of a sampler of ranks, `DistributedSampler` of this package or of torch.
+    """The order of a `DistributedSampler` of this package or of torch.
 
     Args:
         batching: batches the sampler's indices.
-        at: where the epoch was left.
+        at: the position to resume at.
     """
 
     start: Any = None  # the mark before the first batch
@@ -36,19 +36,19 @@ class ShardedOrder:
     def __init__(self, batching: Batching, at: Position) -> None:
         self._batching = batching
         self._sampler = batching.sampler
-        self.origin = OrderOrigin("world", at, batching.batch_size)
+        self.origin = OrderOrigin(OrderKind.SHARDED, at, batching.batch_size)
 
     def note_first(self, kind: int, payload: Any) -> None:
         """Do nothing: the first batch adds nothing."""
 
     def begin(self) -> Iterator[Any]:
-        """Begin anew."""
+        """Begin the order."""
         made = iter(self._sampler)
         self._fix(0)
         return self._batching.batches(made)
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
-        """Take this rank's share of what no rank has consumed."""
+        """Take this rank's share of the indices that no rank has consumed."""
         consumed = state["consumed"]
         if not is_torch_sampler(self._sampler):
             names = ("seed", "epoch", "consumed")
@@ -105,7 +105,7 @@ def _facts(sampler: Any) -> dict[str, Any]:
 
 def _remaining_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:
     """Return the share of torch's sampler in the positions from `consumed` on."""
-    single = copy.copy(sampler)  # the whole order is that of a world of one
+    single = copy.copy(sampler)  # a world of one rank has the whole order
     single.num_replicas, single.rank = 1, 0
     single.num_samples = single.total_size = len(sampler.dataset)
     kind = next(base for base in type(sampler).__mro__ if base.__module__ == TORCH_DISTRIBUTED)
@@ -116,7 +116,7 @@ def _remaining_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:
         del remaining[len(remaining) // ranks * ranks :]
     elif remaining:
         missing = -len(remaining) % ranks
-        while missing > 0:  # the padding is the beginning of the order, as torch's is
+        while missing > 0:  # pad with the beginning of the order, as torch does
             remaining += order[:missing]
             missing = -len(remaining) % ranks
     return islice(remaining, sampler.rank, None, ranks)

@@ -1,7 +1,7 @@
-"""Steps of several batches: a batch sampler that yields lists of shards, one shard at a time.
+"""Steps of several batches: yields the batches of a batch sampler's steps one at a time.
 
 Imports `reader.data` and NumPy. It runs in the trainer alone and keeps nothing; the engine makes a
-task of each shard, and hands those of a step over together.
+task of each shard, and delivers the shards of a step together.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Shards:
         return chain.from_iterable(map(_split, self.batch_sampler))
 
     def __len__(self) -> int:
-        """Return the number of steps. ConfigTypeError: it is not known."""
+        """Return the number of steps. ConfigTypeError: it is unknown."""
         return count_of(self.batch_sampler)
 
     @property
     def most_shards(self) -> int:
-        """How many shards a step has at most, as far as that is known; else 1."""
+        """The most shards of a step; 1 where unknown."""
         steps = self.batch_sampler
         count = getattr(steps, "num_shards", 0)
         if isinstance(steps, (list, tuple)):
@@ -66,24 +66,24 @@ class Shards:
         return max(1, count if isinstance(count, int) else 1)
 
     def __getattr__(self, name: str) -> Any:
-        """Find the state and the epoch of the batch sampler, where it has them."""
+        """Find the state and the epoch methods of the batch sampler, if it has them."""
         if name in ("epoch", "load_state_dict", "set_epoch", "state_dict"):
             return getattr(self.batch_sampler, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
 class SeekableShards(Shards):
-    """Shards of a batch sampler that begins anywhere, all of whose steps have `num_shards`."""
+    """Shards of a seekable batch sampler whose steps all have `num_shards` shards."""
 
     def iter_from(self, position: int) -> Iterator[list[Any]]:
-        """Iterate over the shards from `position` on; seeks there at once."""
+        """Iterate over the shards from `position` on, without drawing those before."""
         step, part = divmod(as_position(position), self.batch_sampler.num_shards)
         shards = chain.from_iterable(map(_split, self.batch_sampler.iter_from(step)))
         return islice(shards, part, None) if part else shards
 
 
 def shards_of(batch_sampler: Any) -> Shards:
-    """Return what yields a batch sampler's shards, one at a time."""
+    """Return an iterable over a batch sampler's shards."""
     count = getattr(batch_sampler, "num_shards", 0)
     is_fixed = isinstance(count, int) and count > 0 and hasattr(batch_sampler, "iter_from")
     kind = SeekableShards if is_fixed and is_seekable(batch_sampler, None) else Shards
@@ -91,7 +91,7 @@ def shards_of(batch_sampler: Any) -> Shards:
 
 
 def _split(step: Any) -> list[Any]:
-    """Return the shards of a step; of a plain batch it alone."""
+    """Return the shards of a step; a plain batch is one."""
     if not hasattr(step, "__len__"):
         step = list(step)
     if not len(step) or not _is_shard(step[0]):

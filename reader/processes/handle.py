@@ -1,4 +1,4 @@
-"""Handles of workers: the user reads and ends a worker as a `multiprocessing.Process`.
+"""Handles of workers, with the attributes and methods of a `multiprocessing.Process`.
 
 Imports the errors. A handle outlives the process and the pool; the pool notes the
 exit code when it reaps the process, and any thread of the trainer may read it.
@@ -21,11 +21,11 @@ from reader.errors import ReaderError
 
 __all__ = ["RemoteHandle", "ThreadHandle", "WorkerHandle", "is_readable", "send_signal"]
 
-_STEP_S = 0.05  # Ctrl-C waits so long at most
+_STEP_S = 0.05  # Ctrl-C waits at most this long
 
 
 def is_readable(fd: int, timeout_ms: int | None = 0) -> bool:
-    """Whether a descriptor can be read: the process of a pidfd has ended. None: waits for that."""
+    """Whether a descriptor is readable, as a pidfd of an ended process is. None: wait for that."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_ms))
@@ -34,11 +34,11 @@ def is_readable(fd: int, timeout_ms: int | None = 0) -> bool:
 def send_signal(pidfd: int, pid: int, number: int) -> None:
     """Send a signal to a process that this one has not reaped, if it runs.
 
-    Sandboxes may forbid pidfd_send_signal and allow kill, which is then used: the pid is not
-    another process's while its pidfd is not readable.
+    Uses kill where a sandbox forbids pidfd_send_signal. That is safe while the pidfd is not
+    readable: until then the pid belongs to the process.
 
     Raises:
-        OSError: the system refuses that, too.
+        OSError: the system refuses both.
     """
     try:
         signal.pidfd_send_signal(pidfd, number)
@@ -59,7 +59,7 @@ class WorkerHandle:
 
     def __init__(self, process: BaseProcess) -> None:
         self.pid = process.pid
-        self.host: str | None = None  # this one
+        self.host: str | None = None  # this machine
         self.name = process.name
         self.daemon = True  # it never outlives its trainer
         self._process: BaseProcess | None = process
@@ -68,11 +68,11 @@ class WorkerHandle:
 
     @property
     def thread_id(self) -> int | None:
-        """Of its main thread, as the system has it."""
+        """The system's number of its main thread."""
         return self.pid
 
     def note_end(self, exitcode: int | None) -> None:
-        """Note that the pool has reaped the process."""
+        """Note the exit code of the process: the pool has reaped it."""
         self._exitcode = exitcode
         self._process = None
         self._ended.set()
@@ -111,7 +111,7 @@ class WorkerHandle:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            with interrupt_after():  # in between nobody would know of the descriptor
+            with interrupt_after():  # between the two the descriptor would be lost
                 if self._ends_within(min(left_s, _STEP_S)):
                     return True
             if left_s == 0.0:
@@ -137,7 +137,7 @@ class WorkerHandle:
 
 
 class ThreadHandle:
-    """A worker thread of this process, as a WorkerHandle. Nothing can end it from outside.
+    """A worker thread of this process, as a WorkerHandle. It cannot be terminated from outside.
 
     Args:
         thread: a started thread.
@@ -152,7 +152,7 @@ class ThreadHandle:
 
     @property
     def thread_id(self) -> int | None:
-        """Of the thread, as the system has it."""
+        """The system's number of the thread."""
         return self._thread.native_id
 
     @property
@@ -189,12 +189,12 @@ class ThreadHandle:
 
 
 class RemoteHandle:
-    """A worker process on another machine, as a WorkerHandle. No exit code is known of it.
+    """A worker process on another machine, as a WorkerHandle. Its exit code is unknown.
 
     Args:
         worker: its number.
-        has_ended: whether it has.
-        kill: ends it at once.
+        has_ended: returns whether it has ended.
+        kill: kills it.
 
     Attributes:
         pid: on its machine; None: it has not started yet.
@@ -208,7 +208,7 @@ class RemoteHandle:
         self.host: str | None = None
         self.name = f"remote-{worker}"
         self.daemon = True
-        self.thread_id: int | None = None  # of no thread here
+        self.thread_id: int | None = None  # it has no thread here
         self.exitcode: int | None = None
         self._ended = threading.Event()
         self._look = has_ended
@@ -219,15 +219,15 @@ class RemoteHandle:
         self.host, self.pid = host, pid
 
     def note_end(self) -> None:
-        """Note that the pool has let go of the process."""
+        """Note that the pool has released the process."""
         self._ended.set()
 
     def is_alive(self) -> bool:
-        """Whether it runs, or is to start."""
+        """Whether it runs, or has not started yet."""
         return not (self._ended.is_set() or self._look())
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the pool has let go of it, `timeout` seconds at most."""
+        """Wait until the pool has released it, `timeout` seconds at most."""
         with interrupt_after():  # an Event that is interrupted may stay locked
             self._ended.wait(timeout)
 

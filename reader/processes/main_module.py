@@ -1,9 +1,9 @@
-"""The trainer's main module in workers: whether they import it, and what of it they get by value.
+"""The trainer's main module in workers: imported, or sent by value.
 
-Imports cloudpickle. Under spawn and forkserver a worker imports the main module where that is a
-file. In a notebook, at the prompt, from stdin and with `python -c` it cannot: there the pickle has
-classes and functions of `__main__` with their code, and a worker enters them in its own `__main__`.
-So what it sends back names `__main__.Name`, as everywhere, and the trainer finds its own class.
+Imports cloudpickle. Under spawn and forkserver a worker imports the main module if that is a file.
+In a notebook, at the prompt, from stdin and with `python -c` it cannot: then the pickle has the
+code of classes and functions of `__main__`, and a worker enters them in its own `__main__`. Objects
+that it sends back name `__main__.Name` as usual, and the trainer finds its own class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import cloudpickle
 __all__ = ["ByReference", "ByValue", "NeedsMain", "has_lost_file", "is_imported"]
 
 
-_Cached: Any = type(functools.lru_cache(bool))  # pickle finds one by its name alone
+_Cached: Any = type(functools.lru_cache(bool))  # pickle finds one only by its name
 
 
 class NeedsMain(Exception):
@@ -31,9 +31,9 @@ class NeedsMain(Exception):
 
 
 def is_imported() -> bool:
-    """Whether workers import this process's main module, by the rules of multiprocessing."""
+    """Whether workers import this process's main module under multiprocessing's rules."""
     name, path = _origin()
-    if name is not None:  # that of a package, a folder or an archive is never imported
+    if name is not None:  # the main module of a package, folder or archive is never imported
         return name != "__main__" and not name.endswith(".__main__")
     return path is not None and path.exists()
 
@@ -41,14 +41,14 @@ def is_imported() -> bool:
 def has_lost_file() -> bool:
     """Whether the main module names a file that does not exist, such as <stdin>.
 
-    A process that multiprocessing spawns would fail at it.
+    A process that multiprocessing spawns would fail to import it.
     """
     name, path = _origin()
     return name is None and path is not None and not path.exists()
 
 
 def _origin() -> tuple[str | None, Path | None]:
-    """Return the name and the file by which multiprocessing has a process import it, if any."""
+    """Return the name and the file by which multiprocessing imports it in a process, if any."""
     main = sys.modules.get("__main__")
     name = getattr(getattr(main, "__spec__", None), "name", None)
     path = getattr(main, "__file__", None)
@@ -59,7 +59,7 @@ def _origin() -> tuple[str | None, Path | None]:
 
 
 class ByReference(pickle.Pickler):
-    """Pickles as pickle does, and refuses what it would name as `__main__.Name`."""
+    """Pickles as pickle does, but refuses values that it would name as `__main__.Name`."""
 
     def reducer_override(self, value: Any) -> Any:
         """Refuse classes and functions of the main module.
@@ -87,7 +87,7 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
         self.modules: set[str] = set()
 
     def reducer_override(self, value: Any) -> Any:
-        """Have a worker enter what it makes under its name in the trainer's main module."""
+        """Make the worker enter the unpickled value in its `__main__`, under the same name."""
         reduced = super().reducer_override(value)
         if isinstance(value, _Cached) and value.__module__ == "__main__":  # else found by name
             arguments = (value.cache_parameters(),)
@@ -111,20 +111,20 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _keep_slots(cls: type, arguments: tuple[Any, ...]) -> None:
-    """Have a class made with its `__slots__`; cloudpickle sets them later, when they do nothing.
+    """Make a class with its `__slots__`; cloudpickle sets them later, without effect.
 
     Instances without slots would come back with a state that the trainer's class refuses.
     """
     slots = vars(cls).get("__slots__")
     if slots is not None and not issubclass(cls, (enum.Enum, tuple)):
         for body in arguments:
-            if isinstance(body, dict):  # what the class begins with
+            if isinstance(body, dict):  # the initial body of the class
                 body.setdefault("__slots__", slots)
                 return
 
 
 def _make_cached(parameters: dict[str, Any]) -> Any:
-    """Make a cache, in a worker, before its function: a recursive function uses it."""
+    """Make a cache in a worker before its function exists: a recursive function refers to it."""
     function: list[Callable[..., Any]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -147,7 +147,7 @@ def _make_cached_property(function: Callable[[Any], Any], name: str | None) -> A
 
 
 def _is_named(value: Any) -> bool:
-    """Whether `value` is what the main module has under its name: the newest of that name."""
+    """Whether the main module has `value` under its name: it is the newest of that name."""
     if value.__module__ != "__main__" or "<locals>" in value.__qualname__:
         return False
     if isinstance(value, FunctionType) and "." in value.__qualname__:
@@ -161,16 +161,16 @@ def _is_named(value: Any) -> bool:
 def _make(
     qualname: str, is_named: bool, make: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Any:
-    """Make a class or function, in a worker, and enter it in `__main__` as in the trainer's."""
+    """Make a class or function in a worker, and enter it in `__main__` as in the trainer."""
     made = make(*arguments)
-    made.__qualname__ = qualname  # cloudpickle leaves out the classes around a class
+    made.__qualname__ = qualname  # cloudpickle omits the enclosing classes
     if is_named:
         place: Any = sys.modules["__main__"]
         *outer, name = qualname.split(".")
         for each in outer:
-            if not hasattr(place, each):  # the class around it does not travel, or comes later
+            if not hasattr(place, each):  # the enclosing class is not pickled, or comes later
                 setattr(place, each, SimpleNamespace())
             place = getattr(place, each)
-        if not isinstance(place, type) or name in vars(place):  # else its class will have it
+        if not isinstance(place, type) or name in vars(place):  # otherwise its class brings it
             setattr(place, name, made)
     return made

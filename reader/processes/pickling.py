@@ -1,4 +1,4 @@
-"""The config of workers, pickled once for all of them, with the descriptors in it.
+"""Pickle the config of workers, once for all of them, with its descriptors.
 
 Imports multiprocessing's pickling of its own primitives and the pickler of the main module, and
 looks for torch in `sys.modules`. The trainer's starter owns a `PickledConfig`. Its descriptors are
@@ -39,7 +39,7 @@ __all__ = [
 _PROTOCOL = 5
 _FROM_USER = ("dataset", "collate_fn", "worker_init_fn", "reseed")
 
-_received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by index
+_received: dict[int, int] = {}  # in a worker, while it unpickles: its descriptors by index
 
 
 class PickledConfig(Finalized):
@@ -58,7 +58,7 @@ class PickledConfig(Finalized):
 
     def add(self, fd: int) -> int:
         """Duplicate a descriptor; returns its index."""
-        self.fds.extend(map(os.dup, (fd,)))  # an interrupt in between would leave it open
+        self.fds.extend(map(os.dup, (fd,)))  # an interrupt between dup and append would leak it
         return len(self.fds) - 1
 
     def close(self) -> None:
@@ -68,21 +68,21 @@ class PickledConfig(Finalized):
                 os.close(self.fds.pop())
 
     def finalize(self) -> None:
-        """Close what an interrupt left open."""
+        """Close the descriptors that an interrupt left open."""
         self.close()
 
 
 def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'") -> PickledConfig:
-    """Pickle what workers are given, as multiprocessing pickles the arguments of a process.
+    """Pickle a config as multiprocessing pickles the arguments of a process.
 
-    So a dataset may hold what a process can be given only at its start: values, arrays, locks,
+    So a dataset may hold objects that a process can get only at its start: values, arrays, locks,
     events, queues and connections of multiprocessing, sockets and shared torch tensors. Classes and
     functions that workers cannot import are pickled with their code: lambdas, local ones, and those
-    of a main module that is no file.
+    of a main module without a file.
 
     Args:
-        config: what to pickle.
-        remedy: said in the error, besides opening in the worker what cannot be pickled; "": none.
+        config: to pickle.
+        remedy: named in the error, besides opening unpicklable objects in the worker; "": none.
 
     Raises:
         ConfigError: neither pickle nor cloudpickle can pickle it.
@@ -133,7 +133,7 @@ def _at_fault(part: Any) -> str:
 
 
 def _uses(user: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield (kind, name, value) of what a function, a class or an object holds on to."""
+    """Yield (kind, name, value) of the objects that a function, a class or an object refers to."""
     if isinstance(user, FunctionType):
         with contextlib.suppress(ValueError):  # a variable that has no value yet
             used = inspect.getclosurevars(user)
@@ -156,8 +156,8 @@ def unpickle_config(
 
     Args:
         data: of a PickledConfig.
-        fds: this process's own duplicates of its descriptors; those that nothing takes are closed.
-        buffers: that were taken out of the pickle.
+        fds: this process's own duplicates of its descriptors; unused ones are closed.
+        buffers: buffers that were kept out of the pickle.
 
     Raises:
         NotFound: this process cannot import a class or function that the config names.
@@ -182,10 +182,10 @@ class _SentFd:
 
 
 class NotFound(Exception):
-    """A worker cannot import what its config names; `not_found` says why, in the trainer.
+    """A worker cannot import a class or function of its config; see `not_found`.
 
     Args:
-        module: where the class or function was in the trainer.
+        module: its module in the trainer.
         name: its qualified name there.
     """
 
@@ -204,7 +204,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def not_found(error: NotFound) -> ConfigError:
-    """Return what the trainer raises for a NotFound of a worker: it knows the module."""
+    """Return the trainer's exception for a NotFound of a worker: the trainer knows the module."""
     module, name = error.module, error.name
     found = sys.modules.get(module)
     path = getattr(found, "__file__", None)
@@ -234,7 +234,7 @@ def not_found(error: NotFound) -> ConfigError:
 
 
 class _Spawning:
-    """Stands in for the process that will be started, while its arguments are pickled."""
+    """Stands for the process that will be started while its arguments are pickled."""
 
     DupFd = _SentFd
 
@@ -253,8 +253,8 @@ def pickle_value(
     Args:
         value: the value.
         kind: of the pickler, ByReference or ByValue.
-        with_code: gets the functions and classes that ByValue meets.
-        buffer_callback: as pickle has it.
+        with_code: list to which ByValue adds the functions and classes that it meets.
+        buffer_callback: as in `pickle`.
     """
     pickled = PickledConfig()
     spawning: Any = _Spawning(pickled)
@@ -283,7 +283,7 @@ def pickle_value(
 
 
 def _reducers() -> dict[type, Callable[[Any], Any]]:
-    """Return the reducers that multiprocessing has beyond those of pickle, by type.
+    """Return multiprocessing's additional reducers, by type.
 
     A torch tensor that the user shared is shared with the workers, any other is copied. PyTorch
     would move each one into shared memory, at one descriptor each.

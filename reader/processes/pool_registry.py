@@ -21,16 +21,16 @@ from reader.errors import ReaderError
 __all__ = [
     "add",
     "await_closing",
-    "await_room",
     "check_interpreter",
     "leave_with_program",
+    "limit_closing",
     "remove",
     "snapshot",
     "start_closing",
 ]
 
-_EXIT_S = 1.0  # for workers to finish their samples when the program ends
-_GRACE_S = 1.0  # for the threads that close pools
+_EXIT_S = 1.0  # time for workers to finish their samples when the program ends
+_GRACE_S = 1.0  # time for the threads that close pools
 _MOST_CLOSING = 4
 
 
@@ -40,17 +40,17 @@ class _Pool(Protocol):
         """Whether it is being closed in the background."""
 
     def close_soon(self, grace_s: float | None = None) -> None:
-        """End it in the background; its workers may finish their samples for so many seconds."""
+        """Close it in the background; workers have `grace_s` seconds to finish their samples."""
 
     def close(self) -> None:
-        """End it and wait until it has ended."""
+        """Close it, and wait until it is closed."""
 
 
 # id -> pool. Listing a dict's values is atomic; a WeakSet may change while it is iterated over.
 _pools: dict[int, weakref.ref[_Pool]] = {}
 _closers: dict[int, weakref.ref[threading.Thread]] = {}  # threads that close pools, by id
 _registered_in: int | None = None  # the process whose exit closes the pools
-_leaving_in: int | None = None  # the process that closes its pools because it ends
+_leaving_in: int | None = None  # the process that is closing its pools because it ends
 
 
 def add(pool: _Pool) -> None:
@@ -67,7 +67,7 @@ def add(pool: _Pool) -> None:
 
 
 def remove(pool: _Pool) -> None:
-    """Forget a pool that was closed."""
+    """Remove a pool that was closed."""
     _pools.pop(id(pool), None)
 
 
@@ -77,17 +77,17 @@ def snapshot() -> list[_Pool]:
 
 
 def await_closing() -> bool:
-    """Wait until pools that are being closed are; return whether there were any."""
+    """Wait until the pools that are closing are closed; return whether there were any."""
     closing = [pool for pool in snapshot() if pool.is_closing]
     for pool in closing:
         pool.close()
     return bool(closing)
 
 
-def await_room() -> None:
-    """Wait until at most 4 pools are being closed: each keeps workers and memory until then.
+def limit_closing() -> None:
+    """Wait until at most 4 pools are closing: each keeps workers and memory until then.
 
-    Loops that are left one after the other would else leave more and more of them behind.
+    Otherwise a program that breaks out of loop after loop would pile them up.
     """
     closing = [pool for pool in snapshot() if pool.is_closing]
     for pool in closing[:-_MOST_CLOSING]:
@@ -95,21 +95,22 @@ def await_room() -> None:
 
 
 def start_closing(finish: Callable[[], None]) -> None:
-    """Run what closes a pool in a thread of its own.
+    """Run a function that closes a pool in its own thread.
 
-    With the pool the thread may free what the user made; so the program waits for its very end.
+    The thread may free objects of the user's with the pool, so the program waits until it has
+    ended.
 
     Raises:
         RuntimeError: the interpreter starts no more threads.
     """
     thread = threading.Thread(target=finish, name="reader-close", daemon=True)
-    forget = functools.partial(_closers.pop, id(thread))  # nothing global: modules end, too
+    forget = functools.partial(_closers.pop, id(thread))  # no globals: modules end too
     _closers[id(thread)] = weakref.ref(thread, forget)
     thread.start()
 
 
 def check_interpreter() -> None:
-    """Refuse what needs a working interpreter: imports and threads end before objects do.
+    """Refuse to work while the interpreter shuts down: imports and threads end before objects do.
 
     Raises:
         ReaderError: the interpreter is being taken apart; this runs in the `__del__` of an object.
@@ -123,7 +124,7 @@ def check_interpreter() -> None:
 
 
 def leave_with_program() -> None:
-    """End the calling thread if it is a daemon thread and the program is ending.
+    """Stop the calling thread if it is a daemon thread and the program is ending.
 
     Raises:
         SystemExit: in a daemon thread of such a program; it ends the thread and prints nothing.
@@ -131,7 +132,7 @@ def leave_with_program() -> None:
     thread = threading.current_thread()
     if _leaving_in != os.getpid() or not thread.daemon:
         return
-    if not isinstance(thread, threading._DummyThread):  # Python started it, and ends it
+    if not isinstance(thread, threading._DummyThread):  # Python started it, and stops it
         raise SystemExit
 
 
@@ -151,6 +152,6 @@ def _close_all() -> None:
 
 
 def _has_failed() -> bool:
-    """Whether an exception ends the program, Ctrl-C most often, and not a session at a prompt."""
+    """Whether an exception, most often Ctrl-C, ends the program. False at a prompt."""
     is_prompt = hasattr(sys, "ps1") or sys.flags.interactive
     return getattr(sys, "last_value", None) is not None and not is_prompt

@@ -1,4 +1,4 @@
-"""Guess which heavy libraries workers will import anyway, so that a template imports them once.
+"""Guess which heavy libraries workers will import, so that a template imports them once.
 
 Imports `loop` and `main_module` alone. Keeps no state; runs in the trainer, and a wrong guess costs
 time, never a result.
@@ -26,8 +26,8 @@ def libraries_of(config: WorkerConfig, pickled: bytes, named: Iterable[str] = ()
     """Return the heavy libraries that this process has and its workers will need.
 
     Args:
-        config: what the workers are given.
-        pickled: the same, pickled; unpickling imports what it names.
+        config: the workers' config.
+        pickled: the config, pickled; unpickling imports the modules that it names.
         named: modules that code in it uses.
     """
     modules = _begin(config, named)
@@ -58,7 +58,7 @@ def _begin(config: WorkerConfig, named: Iterable[str]) -> list[ModuleType]:
 
 
 def _reaches(modules: list[ModuleType], wanted: str) -> bool:
-    """Whether one of `modules`, or one that it uses, uses the library `wanted`.
+    """Whether one of `modules`, or a module that they use, uses the library `wanted`.
 
     Looks only into the modules' own dicts, so that no lazy module is loaded.
     """
@@ -83,7 +83,7 @@ def _used_by(module: ModuleType) -> set[str]:
     names: set[str] = set()
     for value in list(vars(module).values()):
         name: Any = None
-        kind = type(value)  # an attribute of the value itself might issue a warning
+        kind = type(value)  # reading an attribute of the value itself might warn
         if issubclass(kind, ModuleType):
             name = vars(value).get("__name__")
         elif kind is FunctionType or kind is type:

@@ -1,7 +1,7 @@
 """A worker process: how the trainer starts it, and what runs in it.
 
 Imports the contexts of multiprocessing, the core, the loop and template. The pool's starter makes a
-`WorkerSetup` in the trainer; it reaches the worker by fork or by pickle, with its descriptors.
+`WorkerSetup` in the trainer; the worker gets it by fork or by pickle, with its descriptors.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ __all__ = [
     "Job",
     "ProcessStarter",
     "WorkerSetup",
-    "forget_process",
-    "leave_process",
+    "drop_process",
     "read_file",
     "refused",
+    "release_process",
 ]
 
 
 _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
 
-# Starting a process walks multiprocessing's set of children; on Python 3.10 it must not meet one
-# that is being closed. Guards `_kept` beside it; no other lock is taken while it is held.
+# Starting a process walks multiprocessing's set of children; on Python 3.10 none of them may be
+# closing meanwhile. Also guards `_kept`; no other lock is taken while it is held.
 _table_lock = threading.Lock()
 
-# Workers that were started and not forgotten yet. If the garbage collector freed one, it would
-# call multiprocessing's code that closes it, which a signal may interrupt.
+# Workers that were started and not released yet. If the garbage collector freed one, it would run
+# multiprocessing's code that closes it, which a signal may interrupt.
 _kept: set[BaseProcess] = set()
 
 
 def _renew() -> None:
-    """Free the lock in a forked child, which has no thread that holds it, and no workers."""
+    """Renew the lock in a forked child, which has neither the thread that holds it nor workers."""
     global _table_lock
     _table_lock = threading.Lock()
     _kept.clear()
@@ -73,15 +73,15 @@ def _renew() -> None:
 os.register_at_fork(after_in_child=_renew)
 
 
-def forget_process(process: BaseProcess) -> None:
-    """Free what Python keeps of a process that has ended and is joined."""
+def release_process(process: BaseProcess) -> None:
+    """Release Python's objects of a process that has ended and is joined."""
     with _table_lock:
         process.close()
         _kept.discard(process)
 
 
-def leave_process(process: BaseProcess) -> None:
-    """Have multiprocessing not wait for a process that runs, when the interpreter exits."""
+def drop_process(process: BaseProcess) -> None:
+    """Drop a process from those that multiprocessing waits for when the interpreter exits."""
     with _table_lock:
         multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         _kept.discard(process)
@@ -89,7 +89,7 @@ def leave_process(process: BaseProcess) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class InheritedFd:
-    """A descriptor of the trainer that the worker gets too; a forked one inherits it."""
+    """A descriptor of the trainer that the worker gets too; a forked worker inherits it."""
 
     fd: int
 
@@ -102,10 +102,10 @@ def _take_over(duplicate: Any) -> InheritedFd:
 
 
 class Job(Protocol):
-    """What a worker process does."""
+    """The work of a worker process."""
 
     def work(self, worker_id: int) -> None:
-        """Make batches until there are no more to make."""
+        """Make batches until the worker must stop."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +121,12 @@ class WorkerSetup:
 class LoaderJob:
     """Makes the batches of one loader."""
 
-    arena: Arena | InheritedFd  # under fork the mapping itself is inherited
+    arena: Arena | InheritedFd  # under fork the mapping is inherited
     bell: InheritedFd
     keep_slots: int
     config: loop.WorkerConfig | None  # under fork
-    pickled: InheritedFd | None  # else: a memory file with the pickled config
-    held: tuple[InheritedFd, ...] = ()  # and the descriptors in it
+    pickled: InheritedFd | None  # otherwise: a memory file with the pickled config
+    held: tuple[InheritedFd, ...] = ()  # the descriptors in the pickled config
 
     def work(self, worker_id: int) -> None:
         """Make batches until the pool stops."""
@@ -148,20 +148,20 @@ class LoaderJob:
 
 
 class ProcessStarter(Finalized):
-    """Starts the worker processes of a pool, the first and those that replace others.
+    """Starts the worker processes of a pool: the first ones, and replacements.
 
     Args:
-        config: what each worker is given; not kept. None: they are told later.
+        config: of each worker; not kept. None: they get it later.
         start_method: of multiprocessing; None: Python's own default.
-        imports_main: what they are told may refer to the main module; else they do not import it,
-            which would run a program again that has no guard.
+        imports_main: whether their configs may refer to the main module. If not, they do not import
+            it: that would run a program without a guard again.
 
     Raises:
         ConfigError: the config cannot be pickled, and the method needs it.
         ReaderError: the system refuses memory or descriptors.
     """
 
-    has_pool = False  # which closes it
+    has_pool = False  # the pool then closes it
     _template: Template | None = None
     _pickled: PickledConfig | None = None
     _pickled_fd: int | None = None
@@ -188,7 +188,7 @@ class ProcessStarter(Finalized):
                     self._pickled.data = b""
                 self._trainer = os.pidfd_open(os.getpid())
             if start_method == "fork":
-                importlib.import_module("numpy.random")  # else each worker does, which seeds it
+                importlib.import_module("numpy.random")  # else each worker does, and seeds it
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -202,15 +202,15 @@ class ProcessStarter(Finalized):
 
     @property
     def is_fork(self) -> bool:
-        """Whether workers inherit all that there is in the trainer."""
+        """Whether workers inherit the trainer's objects."""
         return self._method == "fork"
 
     @property
     def needs_template(self) -> bool:
-        """Whether multiprocessing could not start a worker by itself.
+        """Whether multiprocessing cannot start a worker by itself.
 
-        Forkserver passes a limited number of descriptors on to a process, and a process that it or
-        spawn starts imports the main module, and fails where its file does not exist (<stdin>).
+        Forkserver passes on a limited number of descriptors. A process that it or spawn starts
+        imports the main module, and fails if its file does not exist (<stdin>).
         """
         holds_many = self._method == "forkserver" and len(self._held) > _MANY_FDS
         return holds_many or (
@@ -218,11 +218,11 @@ class ProcessStarter(Finalized):
         )
 
     def preload(self, libraries: list[str]) -> None:
-        """Have a template import these, too."""
+        """Let a template import these libraries too."""
         self._libraries = libraries
 
     def open_template(self) -> None:
-        """Start a template that forks the workers, unless the trainer does; wait for it.
+        """Start a template that forks the workers, unless the trainer forks them; wait for it.
 
         Raises:
             ReaderError: the system refuses another process.
@@ -236,7 +236,7 @@ class ProcessStarter(Finalized):
                 )
             self._template.await_ready()
         except TemplateEnded:
-            self._give_up_template()
+            self._drop_template()
         except OSError as error:
             raise refused("the process that starts workers", error) from error
 
@@ -263,15 +263,15 @@ class ProcessStarter(Finalized):
             try:
                 return _start(self._template, setup)
             except TemplateEnded:
-                self._give_up_template()
-                if not self._imports_main:  # what multiprocessing starts would import it
+                self._drop_template()
+                if not self._imports_main:  # multiprocessing's process would import it
                     self.open_template()
                     return self.start_job(worker_id, job)
         return _start(self._context, setup)
 
     def close(self) -> None:
-        """End the template and close what workers inherit. Call it when the workers have ended."""
-        with interrupt_after():  # else a descriptor may be closed twice, as another's by then
+        """Kill the template, and close the workers' descriptors. Call it after the workers' end."""
+        with interrupt_after():  # else one may be closed twice, as another file's
             if self._template is not None:
                 self._template.close()
             if self._pickled is not None:
@@ -282,14 +282,14 @@ class ProcessStarter(Finalized):
             self._template, self._pickled_fd, self._trainer = None, None, -1
 
     def finalize(self) -> None:
-        """Close what an interrupt left open: of a pool that never got it.
+        """Close it if an interrupt came before a pool got it.
 
-        If it has a pool, the thread that closes the pool still uses it, and closes it.
+        With a pool, the thread that closes the pool still uses it, and closes it.
         """
         if not self.has_pool:
             self.close()
 
-    def _give_up_template(self) -> None:
+    def _drop_template(self) -> None:
         if self._imports_main:
             _log.warning(
                 "the process that preloads libraries for workers ended; each worker now imports"
@@ -304,7 +304,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     process: BaseProcess = context.Process(  # type: ignore[union-attr]
         target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
     )
-    # the mask is inherited, across exec too; the worker unblocks SIGINT once it is deaf to it
+    # the mask is inherited, across exec too; the worker unblocks SIGINT once it ignores it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with _table_lock, default_method_left_alone():
@@ -329,8 +329,8 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
 def _ended_meanwhile(context: BaseContext | Template, worker: int, error: Exception) -> ReaderError:
     """Return the error for a process that ended while it started a worker.
 
-    Nobody knows whether it had forked one: that one ends with the arena, which the pool of this
-    error stops. Another in its place would share the rings with it.
+    It may have forked a worker or not. Such a worker ends with the arena, which the pool stops
+    because of this error. A replacement would share its rings.
     """
     is_server = isinstance(context, BaseContext) and context.get_start_method() == "forkserver"
     what = "the forkserver of multiprocessing, which forks it," if is_server else "it"
@@ -343,9 +343,9 @@ def _ended_meanwhile(context: BaseContext | Template, worker: int, error: Except
 
 
 def _check_pipes() -> None:
-    """Raise OSError where a process cannot be given its two pipes.
+    """Raise OSError if a process cannot get its two pipes.
 
-    Python itself leaves the first one open where the second is refused.
+    Python itself would leak the first pipe if the second is refused.
     """
     fds: list[int] = []
     try:
@@ -357,7 +357,7 @@ def _check_pipes() -> None:
 
 
 def refused(what: str, error: Exception) -> ReaderError:
-    """Return the error for a process that the system does not let start."""
+    """Return the error for a process that the system refuses to start."""
     hint = f"lower {workers_option()}, or raise the limit on processes (ulimit -u) or memory"
     return refusal(what, "cannot be started", error, hint)
 
@@ -369,9 +369,9 @@ def main(setup: WorkerSetup) -> None:
         try:
             _work(setup)
             status = 0
-        finally:  # whatever was raised: the trainer sees the end and the exit status
+        finally:  # after any exception: the trainer sees the end and the exit status
             os._exit(status)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
-    finally:  # what interrupts a sample came just now
+    finally:  # the signal that interrupts a sample came just now
         os._exit(status)
 
 
@@ -382,7 +382,7 @@ def _work(setup: WorkerSetup) -> None:
     offer_stack()
     with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
         comm.write(f"reader-w{setup.worker_id}")
-    gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
+    gc.freeze()  # a collection here must not write to, and so copy, the trainer's pages
     try:
         setup.job.work(setup.worker_id)
     finally:
@@ -393,7 +393,7 @@ def _work(setup: WorkerSetup) -> None:
 
 
 def read_file(fd: int) -> bytearray:
-    """Return what is in a memory file, and close it."""
+    """Return the content of a memory file, and close it."""
     size = os.fstat(fd).st_size
     data = bytearray()
     while len(data) < size:

@@ -1,9 +1,9 @@
-"""The Python stack of a worker process, as it stands: also of one that hangs in native code.
+"""The current Python stack of a worker process, even of one that hangs in native code.
 
-Imports the errors. A worker has the interpreter's own dump of its stacks written
-to a memory file when a signal comes; the trainer sends that signal to the worker's watch, a native
-thread, so that nothing else in it is interrupted, and reads the file through /proc. A worker whose
-code took the signal for itself is left alone.
+Imports the errors. On a signal a worker writes the interpreter's dump of its stacks to a memory
+file. The trainer sends that signal to the worker's watch, a native thread, so that nothing else is
+interrupted, and reads the file through /proc. If the worker's code handles the signal itself, none
+is sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["offer_stack", "stack_of_process", "stack_of_thread"]
 
 _NAME = "lodreader-stack"
 _WATCH = "reader-watch"
-_SIGNAL = signal.SIGRTMIN + 9  # which no library is known to use
+_SIGNAL = signal.SIGRTMIN + 9  # no library is known to use it
 _PATIENCE_S = 1.0
 _PAUSE_S = 0.005
 _SPY_S = 10.0
@@ -37,9 +37,9 @@ _file = -1  # the worker's memory file; it stays open until the process ends
 
 
 def offer_stack() -> None:
-    """Have this process write its stacks into a memory file when it gets the signal.
+    """Write this process's stacks into a memory file whenever it gets the signal.
 
-    Where the system refuses that, there will be no stack.
+    If the system refuses that, there are no stacks.
     """
     global _file
     try:
@@ -104,7 +104,7 @@ def _by_signal(pid: int) -> str:
         while time.monotonic() < deadline:
             threading.Event().wait(_PAUSE_S)
             now = path.stat().st_size
-            if now == size > before:  # it is written to its end
+            if now == size > before:  # the dump is complete
                 break
             size = now
         with path.open("rb") as file:
@@ -130,7 +130,7 @@ def _watch_of(pid: int) -> int | None:
 
 
 def _catches(pid: int) -> bool:
-    """Whether a process has a handler for the signal, which would else end it."""
+    """Whether a process has a handler for the signal, which would end it otherwise."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (_SIGNAL - 1) & 1)
@@ -138,14 +138,14 @@ def _catches(pid: int) -> bool:
 
 
 def _cut(text: str) -> str:
-    """Return a dump without the frames of this package, and of what called it."""
+    """Return a dump without the frames of this package and of its callers."""
     lines: list[str] = []
     is_ours = False
     for line in text.strip().splitlines():
-        is_frame = line.startswith("  ")  # else a thread begins
+        is_frame = line.startswith("  ")  # otherwise a thread begins
         is_ours = is_frame and (is_ours or _is_ours(line))
         if not is_ours:
-            lines.append(printable(line))  # names of files are in it
+            lines.append(printable(line))  # it has names of files
     return "\n".join(lines[:_MOST_LINES])
 
 

@@ -1,8 +1,8 @@
-"""The config of workers on other machines: its pickle, and files of memory with its large parts.
+"""The config of workers on other machines: its pickle, and memory files with its large parts.
 
 Imports the pickling, and the memory files of `reader.share`. The trainer's pool owns a
-RemoteConfig; a worker opens its own copies of the files. Arrays in them are mapped for each worker
-alone: a page that it changes is its own from then on, and all others are once on its machine.
+RemoteConfig; a worker opens its own copies of the files. Each worker maps the arrays copy-on-write:
+its own changes stay private, and unchanged pages exist once on its machine.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["RemoteConfig", "open_remote", "pickle_remote"]
 
-_LARGE_NBYTES = 1 << 16  # of an array, from which on it is in a file
-_MOST_FILES = 200  # as many descriptors as a message may have, and less
+_LARGE_NBYTES = 1 << 16  # arrays of this many bytes or more are in a file
+_MOST_FILES = 200  # fewer descriptors than a message may have
 
 
 class RemoteConfig:
-    """What workers on other machines are given, in the trainer.
+    """The config of workers on other machines, in the trainer.
 
     Attributes:
-        data: the pickle; code of the main module goes with it.
-        fds: of the files, which this object owns: those of `reader.share`, then one of all arrays.
+        data: the pickle, with code of the main module.
+        fds: of the files, owned by this object: those of `reader.share`, then one with all arrays.
         sizes: of the arrays, in bytes; empty: there is no file of them.
     """
 
@@ -58,11 +58,11 @@ class RemoteConfig:
 
 
 def pickle_remote(config: WorkerConfig) -> RemoteConfig:
-    """Pickle what workers on other machines are given.
+    """Pickle the config of workers on other machines.
 
     Raises:
-        ConfigError: it cannot be pickled, holds a descriptor that means nothing elsewhere, or there
-            is no memory for a copy of its arrays.
+        ConfigError: it cannot be pickled, holds a descriptor that is useless on another machine, or
+            there is no memory for a copy of its arrays.
     """
     arrays: list[memoryview] = []
     stays = functools.partial(_stays, arrays)
@@ -72,7 +72,7 @@ def pickle_remote(config: WorkerConfig) -> RemoteConfig:
         if is_interrupt(error):
             raise
         arrays.clear()
-        pickled = pickle_config(config)  # which names what is at fault
+        pickled = pickle_config(config)  # its error names the culprit
     try:
         others = sum(not is_shared_memory(fd) for fd in pickled.fds)
         if others:
@@ -93,7 +93,7 @@ def pickle_remote(config: WorkerConfig) -> RemoteConfig:
 
 
 def _stays(arrays: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
-    """Whether a buffer stays within the pickle; notes it else."""
+    """Whether a buffer stays within the pickle; otherwise add it to `arrays`."""
     try:
         view = buffer.raw()
     except BufferError:  # it has gaps
@@ -105,12 +105,12 @@ def _stays(arrays: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
 
 
 def open_remote(data: bytes, fds: Sequence[int], sizes: Sequence[int]) -> WorkerConfig:
-    """Unpickle a config in a worker, which may change all that is in it.
+    """Unpickle a config in a worker, which may change all of its objects.
 
     Args:
         data: of a RemoteConfig.
-        fds: of this process's own copies of its files, in their order; they are closed or owned by
-            what is unpickled.
+        fds: this process's own descriptors of its files, in order; they are closed, or owned by
+            unpickled objects.
         sizes: of the arrays.
 
     Raises:

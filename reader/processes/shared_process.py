@@ -1,7 +1,7 @@
-"""A worker process of several loaders: what it is told, and how it works for them.
+"""A worker process of several loaders: the messages to it, and its work for each loader.
 
-Imports the loops, the core and the pickled configs. The trainer tells it by messages, with the
-descriptors of a loader's arena; each is followed by a wake. The process ends when it is told to, or
+Imports the loops, the core and the pickled configs. The trainer sends it messages, with the
+descriptors of a loader's arena, and wakes it after each. The process ends on a Stop message, or
 with its trainer.
 """
 
@@ -33,11 +33,11 @@ from reader.worker import loop
 from reader.worker.interruption import interrupt_when
 from reader.worker.shared_loops import SharedLoops
 
-__all__ = ["Control", "Forget", "Open", "SharedJob", "Stop", "received"]
+__all__ = ["Control", "DropConfig", "Open", "SharedJob", "Stop", "received"]
 
-_MOST_FDS = MAX_FDS - 3  # of a config: arena, bell and the config itself are beside them
+_MOST_FDS = MAX_FDS - 3  # of a config; three more: the arena, the bell, the config
 _MOST_NBYTES = 1 << 16
-_PATIENCE_S = 5.0  # for a worker to read messages that fill its socket: some hundred of them
+_PATIENCE_S = 5.0  # time for a worker to read the messages that fill its socket, some hundred
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Open:
     """Work for a loader from now on.
 
     `key`: of its config; `part`: see WakeWords; `keep_slots`: see WorkerChannel; `budget`: bytes of
-    memory for the batches of all loaders, None: what the machine has; `loaders`: how many there
+    memory for the batches of all loaders, None: the machine's memory; `loaders`: how many there
     are; `config_fds`: descriptors of the config, which comes with this message, pickled; 0: the
-    worker has it; `prepare`, `ranks`: of this start.
+    worker has it; `prepare`, `ranks`: see WorkerConfig.
     """
 
     key: int
@@ -61,22 +61,22 @@ class Open:
 
 
 @dataclasses.dataclass(frozen=True)
-class Forget:
-    """Let go of the config of a loader, which is gone."""
+class DropConfig:
+    """Drop the config of a loader that is gone."""
 
     key: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """End, after the batch in hand."""
+    """Stop after the current batch."""
 
 
 class Control:
     """The trainer's end of a worker's messages.
 
     Args:
-        words: wakes it.
+        words: to wake it.
         worker: its number.
 
     Attributes:
@@ -93,9 +93,9 @@ class Control:
         self._worker = worker
 
     def tell(self, order: Any) -> bool:
-        """Tell the worker, without waiting; False: it has too many messages to read.
+        """Send a message without waiting; False: too many are unread.
 
-        One that has ended hears nothing, and is noticed elsewhere.
+        A worker that has ended is noticed elsewhere.
         """
         try:
             self._send(order, ())
@@ -109,13 +109,13 @@ class Control:
         self._words.wake(self._worker)
 
     def heard(self) -> Iterator[Any]:
-        """Yield what the other side has sent since this was called last, without waiting."""
+        """Yield the messages that the other side has sent since the last call, without waiting."""
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
             while data := self._ours.recv(_MOST_NBYTES):
                 yield pickle.loads(data)
 
     def send(self, order: Any, fds: Sequence[int]) -> None:
-        """Tell the worker, with descriptors; waits for a time where it has too many messages.
+        """Send a message with descriptors; waits for a limited time while too many are unread.
 
         Raises:
             ReaderError: the worker does not read its messages, or the system refuses one.
@@ -169,10 +169,10 @@ class Control:
 
 @dataclasses.dataclass(frozen=True)
 class SharedJob:
-    """Makes the batches of the loaders that it is told of.
+    """Makes the batches of the loaders that messages open.
 
-    `control`: its end of the messages; `words`: a memory file, see WakeWords; `count`: of workers;
-    `configs`: by key, of the loaders that there are; those of a forked worker.
+    `control`: its end of the messages; `words`: a memory file, see WakeWords; `count`: how many
+    workers there are; `configs`: a forked worker's configs of the existing loaders, by key.
     """
 
     control: InheritedFd
@@ -181,7 +181,7 @@ class SharedJob:
     configs: dict[int, loop.WorkerConfig] = dataclasses.field(repr=False)
 
     def work(self, worker_id: int) -> None:
-        """Make batches until it is told to stop."""
+        """Make batches until a Stop message comes."""
         words = WakeWords(self.words.fd, self.count)
         worker = _SharedWorker(worker_id, words, self.configs)
         interrupt_when(lambda: worker.loops.is_interruptible)
@@ -192,12 +192,12 @@ class SharedJob:
                         if isinstance(order, Stop):
                             worker.loops.close()
                             return
-                        if isinstance(order, Forget):
+                        if isinstance(order, DropConfig):
                             worker.configs.pop(order.key, None)
                         else:
                             worker.open(order, fds)
                 has_worked = worker.loops.work()
-                worker.leave_stopped()
+                worker.release_stopped()
                 if not has_worked:
                     worker.loops.rest()
                     words.wait(worker_id, worker.loops.channels)
@@ -217,12 +217,12 @@ def received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
 
 
 class _SharedWorker:
-    """What a worker has of the loaders: configs, loops, and the memory that they share.
+    """A worker's state of all loaders: configs, loops, and the memory that they share.
 
     Args:
         worker_id: from 0.
-        words: say for which loader it works.
-        configs: by key, of the loaders that it knows.
+        words: show for which loader it works.
+        configs: of the known loaders, by key.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class _SharedWorker:
         self.configs = dict(configs)
         self.loops = SharedLoops(worker_id, functools.partial(words.enter, worker_id))
         self._worker_id = worker_id
-        self._open: dict[WorkerChannel, tuple[int, int]] = {}  # its bell, and the loader's key
+        self._open: dict[WorkerChannel, tuple[int, int]] = {}  # the bell, and the loader's key
         self._budget: int | None = None
         self._loaders = 0
 
@@ -246,7 +246,7 @@ class _SharedWorker:
         try:
             self.loops.open(channel, order.part, lambda: self._config(order, config_fds))
         finally:
-            for fd in config_fds:  # of a loader that has stopped already
+            for fd in config_fds:  # the loader has stopped already
                 os.close(fd)
         self._share_budget()
 
@@ -266,17 +266,17 @@ class _SharedWorker:
         found = self.configs[order.key]
         return dataclasses.replace(found, prepare=order.prepare, ranks=order.ranks)
 
-    def leave_stopped(self) -> None:
-        """Let go of the arenas of loaders that have stopped."""
+    def release_stopped(self) -> None:
+        """Release the arenas of loaders that have stopped."""
         if len(self._open) == len(self.loops.channels):
             return
         for channel in self._open.keys() - set(self.loops.channels):
             os.close(self._open.pop(channel)[0])
-            channel.beside = []  # two that stop at once would keep each other, and their arenas
+            channel.beside = []  # two would keep each other and their arenas alive
         self._share_budget()
 
     def _share_budget(self) -> None:
-        """Have the arenas own no more memory together than the pool may."""
+        """Limit the memory of all arenas together to the pool's."""
         channels = self.loops.channels
         idle = max(0, self._loaders - len({self._open[channel][1] for channel in channels}))
         for channel in channels:

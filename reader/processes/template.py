@@ -52,21 +52,20 @@ serve({control}, {trainer}, {tracker}, modules)
 
 
 class TemplateEnded(Exception):
-    """The template has ended: it was killed, or something it imported ended it."""
+    """The template has ended: it was killed, or a module that it imported ended it."""
 
 
 class Template:
     """Starts a process that imports `modules` and then forks workers.
 
-    A worker starts as it would under spawn or forkserver: it has imported no module of the user,
-    and holds nothing of the trainer. Only the libraries are imported once instead of once per
-    worker.
+    A worker starts as under spawn or forkserver: it has imported no module of the user, and has no
+    object of the trainer. Only the libraries are imported once, not once per worker.
 
     Args:
-        method: "spawn" or "forkserver", which workers see as their start method.
+        method: "spawn" or "forkserver": the start method that workers see.
         trainer: pidfd of this process.
         modules: names of libraries; for forkserver, the user's list of preloads is added.
-        imports_main: workers import this process's main module where they can.
+        imports_main: whether workers import this process's main module if they can.
 
     Raises:
         OSError: the system refuses another process, or descriptors.
@@ -102,7 +101,7 @@ class Template:
         self._sock = ours
 
     def await_ready(self) -> None:
-        """Wait until the libraries are imported. Ctrl-C ends the wait.
+        """Wait until the libraries are imported. Ctrl-C interrupts the wait.
 
         Raises:
             TemplateEnded: the template ended instead.
@@ -111,10 +110,10 @@ class Template:
             raise TemplateEnded
         self._is_ready = True
 
-    def Process(  # noqa: N802  the name contexts of multiprocessing have
+    def Process(  # noqa: N802  the name in multiprocessing's contexts
         self, target: Callable[..., Any], args: tuple[Any, ...], name: str
     ) -> BaseProcess:
-        """Return a process as a context of multiprocessing does; its `start` forks it.
+        """Return a process, as a context of multiprocessing does; its `start` forks it.
 
         `start` raises TemplateEnded, or the OSError that the template met.
         """
@@ -124,7 +123,7 @@ class Template:
         """Fork a worker that unpickles `data` and gets duplicates of `fds`.
 
         Returns:
-            Its pid, its pidfd, and the end of a pipe from which its exit status is read.
+            Its pid, its pidfd, and the reading end of the pipe for its exit status.
 
         Raises:
             TemplateEnded, OSError.
@@ -160,19 +159,19 @@ class Template:
         pid, number = REPLY.unpack(reply)
         if number:
             raise OSError(number, os.strerror(number))
-        if not received:  # this process may open no more descriptors
+        if not received:  # this process reached its limit of descriptors
             os.kill(pid, signal.SIGKILL)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return pid, received[0]
 
     def close(self) -> None:
-        """Kill and reap it; its workers continue. Exit statuses it has not sent yet are lost."""
+        """Kill and reap it; its workers continue. Exit statuses that it has not sent are lost."""
         if self._pidfd < 0:
             return
         self._sock.close()
-        with contextlib.suppress(OSError):  # where signals are refused: the closed socket ends it
+        with contextlib.suppress(OSError):  # if signals are refused, the closed socket ends it
             send_signal(self._pidfd, self._pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # the user's own os.wait took it
+        with contextlib.suppress(ChildProcessError):  # an os.wait of the user reaped it
             os.waitpid(self._pid, 0)
         os.close(self._pidfd)
         self._pidfd = -1
@@ -181,7 +180,7 @@ class Template:
         """Wait for a message; an empty one means that the template has ended."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        poll.register(self._pidfd, select.POLLIN)  # a fork of the user may keep the socket open
+        poll.register(self._pidfd, select.POLLIN)  # the user's forks may keep the socket open
         fd = self._sock.fileno()
         if fd not in (ready for ready, _ in poll.poll()):
             return b"", []
@@ -203,7 +202,7 @@ def pidfd_of(worker: BaseProcess) -> int:
 
 
 def memory_file(name: str, data: bytes) -> int:
-    """Return a descriptor of a memory file that holds `data`, to be read from its start."""
+    """Return a descriptor of a memory file with `data`, at its start."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         view = memoryview(data)
@@ -240,7 +239,7 @@ class _DupFd:
 
 
 class _Popen(popen_fork.Popen):
-    """What multiprocessing keeps of a started process; its status comes from the template."""
+    """multiprocessing's object of a started process; its status comes from the template."""
 
     DupFd = _DupFd
 
@@ -286,7 +285,7 @@ class _Popen(popen_fork.Popen):
 
 @contextlib.contextmanager
 def default_method_left_alone() -> Iterator[None]:
-    """Put Python's default start method back: starting a process fixes it."""
+    """Restore Python's default start method afterwards: starting a process fixes it."""
     method: Any = multiprocessing.get_start_method(allow_none=True)
     try:
         yield

@@ -1,7 +1,7 @@
-"""The template process: a fresh interpreter that imports what workers need, and forks them.
+"""The template process: a fresh interpreter that imports the workers' libraries and forks them.
 
 Imports the standard library, numpy and the core's watch; it runs none of the user's own modules.
-The process runs `serve` alone. Its children leave `serve` as workers and never return.
+The process runs `serve` alone. Its children return from `serve` as workers, and never return to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multiprocessing import process, resource_tracker, spawn, util
 from pathlib import Path
 from typing import Any
 
-import numpy.random  # once, here: each worker seeds it
+import numpy.random  # imported once; each worker seeds it
 
 from reader._core.interpreter.signals import ignore_interrupts
 from reader._core.wire.channel import watch_trainer
@@ -34,11 +34,11 @@ __all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "recv_f
 
 MAX_FDS = 250  # per message: a little below the kernel's limit of 253
 READY = b"ready"
-ASK = struct.Struct("qq")  # of a worker's descriptors: how many were sent before, how many in all
+ASK = struct.Struct("qq")  # of a worker's descriptors: how many are sent so far, how many in all
 REPLY = struct.Struct("qq")  # pid, errno: one of them is 0
 STATUS = struct.Struct("q")  # exit status as multiprocessing counts: -signal, or the code
 
-_fds: list[int] = []  # what the trainer sent this worker, in the order of its pickled indices
+_fds: list[int] = []  # the descriptors that the trainer sent to this worker, by pickled index
 
 
 def inherited_fd(index: int) -> int:
@@ -47,7 +47,7 @@ def inherited_fd(index: int) -> int:
 
 
 def recv_fds(sock: socket.socket, nbytes: int, flags: int = 0) -> tuple[bytes, list[int]]:
-    """Receive a message and its descriptors, which are closed at exec. `flags`: of recvmsg.
+    """Receive a message and its descriptors, marked close-on-exec. `flags`: of recvmsg.
 
     `socket.recv_fds` ignores its flags.
     """
@@ -83,8 +83,8 @@ class _Children:
         os.close(status)
         os.close(pidfd)
 
-    def forget(self) -> None:
-        """In a worker: close the template's descriptors. A pipe held here would never end."""
+    def close(self) -> None:
+        """In a worker, close the template's descriptors: a pipe open here would never end."""
         for pidfd, (_, status) in self._by_fd.items():
             os.close(pidfd)
             os.close(status)
@@ -95,8 +95,8 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
     """Import `modules`, then fork a worker for each message, until the trainer closes or ends.
 
     Args:
-        control: socket to the trainer, which asks for a worker by one ASK per MAX_FDS descriptors:
-            a memory file with its pickles, the pipe for its exit status, and those it inherits.
+        control: socket to the trainer. It asks for a worker by one ASK per MAX_FDS descriptors: a
+            memory file with the pickles, the pipe for the exit status, and the inherited ones.
         trainer: pidfd of the trainer; stays open while this process and its workers live.
         tracker: descriptor of multiprocessing's resource tracker.
         modules: names to import; a failed import is left to the workers.
@@ -127,7 +127,7 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
                     return
                 before, count = ASK.unpack(message)
                 if before == 0:
-                    _close(fds)  # of a request that the trainer could not finish
+                    _close(fds)  # of an unfinished request
                 fds += some
                 if before + MAX_FDS < count:
                     continue
@@ -144,14 +144,15 @@ def _fork(sock: socket.socket, children: _Children, fds: list[int]) -> bool:
     """Fork; return True in the worker. Sends the trainer the pid and a pidfd, or an errno."""
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns of threads: those of BLAS handle a fork, and the watch is our own
+            # Python 3.12 warns of threads: those of BLAS handle a fork, and the watch is this
+            # package's
             warnings.simplefilter("ignore")
             pid = os.fork()
     except OSError as error:
         sock.send(REPLY.pack(0, error.errno or 1))
         pid = -1
     if pid == 0:
-        children.forget()
+        children.close()
         sock.close()
         return True
     if pid > 0:
@@ -174,7 +175,7 @@ def _close(fds: list[int]) -> None:
 
 
 def _be_worker(fds: list[int], trainer: int) -> None:
-    """Run as a spawned process does from its first line on. Does not return."""
+    """Run as a spawned process from its first line on. Does not return."""
     status = 1
     try:
         gc.enable()
@@ -203,7 +204,7 @@ def _read(fd: int) -> io.BytesIO:
 
 def _bootstrap(stream: io.BytesIO, trainer: int) -> int:
     current: Any = process.current_process()
-    current._inheriting = True  # a main module without a guard is refused, as by multiprocessing
+    current._inheriting = True  # refuse a main module without a guard, as multiprocessing does
     try:
         spawn.prepare(pickle.load(stream))
         worker = pickle.load(stream)

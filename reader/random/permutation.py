@@ -1,7 +1,7 @@
-"""The shuffled order of an epoch, which computes the index at any place without the others.
+"""The shuffled order of an epoch, which computes the index at any place directly.
 
-Imports `reader._core.random.permutation`, which computes it, and `reader.random.seeds` for its key.
-An order never changes once it is made; an iterator over it belongs to the caller.
+Imports `reader._core.random.permutation`, which computes it, and `reader.random.seeds`. An order
+never changes once it is made; an iterator over it belongs to the caller.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from reader.random.seeds import order_key
 
 __all__ = ["ALGORITHM", "Permutation", "indices_at", "shuffled"]
 
-# The version of what Permutation computes. Saved states name a place in an order, so a change
-# of any value for any (count, key) is a new version, and needs an entry in the changelog.
+# The version of Permutation's values. Saved states name a place in an order, so any change of a
+# value for a (count, key) is a new version and needs an entry in the changelog.
 ALGORITHM = 1
 
-# Indices turned into Python ints at a time: few at first, so that the first batch comes at once.
+# How many indices become Python ints at a time: few at first, for a quick first batch.
 _FIRST, _MOST = 64, 4096
 
 

@@ -33,7 +33,8 @@ __all__ = [
 def capture() -> dict[str, Any]:
     """Return the state of `random`, of numpy's legacy generator and of torch's CPU generator.
 
-    It can be pickled and, by `to_json`, written as JSON. It has torch's if torch is imported.
+    The result can be pickled and, with `to_json`, written as JSON. It has torch's state if torch is
+    imported.
     """
     found: dict[str, Any] = {
         "python": random.getstate(),
@@ -80,7 +81,7 @@ def set_generator(generator: Any, state: bytes) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """Return what `capture` returned as JSON values; `from_json` reads them."""
+    """Return a captured state as JSON values; `from_json` reads them."""
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, np.ndarray):
@@ -96,7 +97,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Read what `to_json` wrote. StateError when it is something else."""
+    """Read the result of `to_json`. StateError for any other value."""
     try:
         return _read(value)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Seeds and random generators that depend on (seed, epoch, position) and on nothing else.
+"""Seeds and random generators that depend only on (seed, epoch, position).
 
 The keyed functions are pure. `seed_known_libraries` and `CapturedState` touch the global
 random state of `random`, `numpy.random` and, if they are already imported, the CPU generators of
@@ -34,7 +34,7 @@ __all__ = [
     "torch_seed",
 ]
 
-# What the random numbers are for. It is in the key, so that no two purposes share numbers.
+# The purposes of random numbers. The key has it, so that no two purposes share numbers.
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
 _PERMUTATION, _DRAWS = 4, 5
 _WORD = 0xFFFF_FFFF
@@ -57,7 +57,7 @@ def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSe
 
 
 class _PhiloxSeed(ISpawnableSeedSequence):
-    """As the result of `_key`, but NumPy mixes it only if more than a Philox key is needed."""
+    """As the result of `_key`, but mixed by NumPy only if more than a Philox key is needed."""
 
     def __init__(self, *key: int) -> None:
         self._parts = key
@@ -87,7 +87,7 @@ def fresh_seed() -> int:
 
 
 def batch_seed(seed: int, epoch: int, n: int) -> int:
-    """Return the seed, in [0, 2**63), of everything random in batch `n` of `epoch`.
+    """Return the seed, in [0, 2**63), of all random numbers in batch `n` of `epoch`.
 
     Args:
         seed: the loader's seed, in [0, 2**64).
@@ -110,7 +110,7 @@ def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
 
 
 def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
-    """Return the generator that shuffles `epoch`; without a `seed` the system seeds it."""
+    """Return the generator that shuffles `epoch`. Without `seed` the system seeds it."""
     key = np.random.SeedSequence() if seed is None else _key(_ORDER, seed, epoch, 0)
     return np.random.Generator(np.random.Philox(key))
 
@@ -121,7 +121,7 @@ def order_key(seed: int, epoch: int, part: int = 0) -> int:
     Args:
         seed: in [0, 2**64).
         epoch: from 0.
-        part: of an order that is made of several.
+        part: the number of a part, of an order that has several.
     """
     low, high = _key(_PERMUTATION, seed, epoch, part).generate_state(2, np.uint64).tolist()
     return int(low) | int(high) << 64
@@ -141,7 +141,7 @@ def seed_known_libraries(value: int, shown: int | None = None) -> None:
 
     Args:
         value: the seed, in [0, 2**64).
-        shown: what `torch.initial_seed()` returns from now on; None: `value`.
+        shown: the value of `torch.initial_seed()` from now on; None: `value`.
     """
     random.seed(value)
     _seed_numpy(value)
@@ -161,16 +161,16 @@ def torch_seed() -> int | None:
 
 
 def _seed_numpy(value: int) -> None:
-    # with a third word, since `random` seeds the same generator with the first two
+    # a third word, since `random` seeds the same kind of generator with the first two
     np.random.seed([value & _WORD, value >> 32 & _WORD, 1])
     if not isinstance(_bit_generator(), (np.random.MT19937, type(None))):
-        # Any other generator keeps the spare deviate of standard_normal through seed().
+        # seed() keeps the spare deviate of standard_normal in any other generator
         state = np.random.get_state(legacy=False)
         np.random.set_state({**state, "has_gauss": 0, "gauss": 0.0})
 
 
 def _torch_generator() -> Any:
-    """Return torch's own CPU generator; None while torch is not imported, or not completely."""
+    """Return torch's own CPU generator; None until torch is imported completely."""
     return getattr(sys.modules.get("torch"), "default_generator", None)
 
 
@@ -190,10 +190,10 @@ def _framework_generators() -> list[Any]:
 
 
 class CapturedState:
-    """The global random state that `seed_known_libraries` changes, as it is when this is made.
+    """A copy of the global random state that `seed_known_libraries` changes.
 
-    Two are equal if nothing was drawn in between. A framework that only one of them knows, since
-    it was imported later, is not compared, and keeps the state that it has.
+    Two copies are equal if nothing was drawn in between. A framework that was imported between the
+    two is not compared or restored.
     """
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class CapturedState:
         self._frameworks = [(g, g.get_state()) for g in _framework_generators()]
 
     def put_back(self) -> None:
-        """Make the global random state this one again."""
+        """Restore this global random state."""
         random.setstate(self._python)
         _put_back_numpy(self._numpy)
         for generator, state in self._frameworks:
@@ -225,8 +225,8 @@ class CapturedState:
 def _put_back_numpy(state: dict[str, Any]) -> None:
     """Set the state of NumPy's global generator.
 
-    NumPy takes 35 us for it. The words of a MT19937 are written where `BitGenerator.ctypes` says
-    that they lie; the spare deviate of `randn` is not among them.
+    NumPy's own function takes 35 us. This writes the words of a MT19937 to the address in
+    `BitGenerator.ctypes`; the spare deviate of `randn` is elsewhere.
     """
     generator, told = _bit_generator(), state["state"]
     is_known = type(generator) is np.random.MT19937 and state["bit_generator"] == "MT19937"
@@ -240,7 +240,7 @@ def _put_back_numpy(state: dict[str, Any]) -> None:
 
 
 def _bit_generator() -> Any:
-    """Return what NumPy's global functions draw from; None: this NumPy does not tell."""
+    """Return the generator of NumPy's global functions; None: this NumPy hides it."""
     get = getattr(np.random, "get_bit_generator", None)  # since NumPy 1.24
     return None if get is None else get()
 

@@ -1,7 +1,7 @@
-"""Classes of pandas whose instances cannot be changed: those of tables in shared memory.
+"""Immutable subclasses of pandas' classes, for tables in shared memory.
 
-Imports pandas when a class is made. Keeps the classes that it made; a table is fixed from the
-moment that it has a memory, for pandas makes it by the very methods that change one.
+Imports pandas when a class is made. Keeps the classes that it made. A table is fixed once it has
+its memory: until then pandas uses the same methods to make it as to change it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy as np
 
 __all__ = ["as_it_is", "fix", "fixed_class"]
 
-# methods of pandas through which a table changes in place, beside those that take `inplace`
+# pandas' methods that change a table in place, besides those that take `inplace`
 _CHANGING = (
     *("__setitem__", "__delitem__", "insert", "isetitem", "pop", "update", "_update_inplace"),
     *("_set_axis", "_set_value", "_set_item_mgr", "_iset_item_mgr", "__delattr__"),
-    "_inplace_method",  # of operators such as +=
+    "_inplace_method",  # for operators such as +=
 )
-# what pandas keeps in a table while it is read
+# attributes that pandas sets while a table is read
 _KEPT = ("_cacher", "_item_cache", "_cache", "_is_copy")
 
 
 def fix(table: Any, memory: Any) -> None:
-    """Have a table of a fixed class refuse changes from now on, and its arrays, too."""
+    """Make a table of a fixed class, and its arrays, refuse changes from now on."""
     name = type(table).__name__.removeprefix("Shared")
     for array in (*table._mgr.arrays, *(vars(axis).get("_data") for axis in table._mgr.axes)):
-        if hasattr(array, "_pa_array"):  # the columns of a table have this very array
+        if hasattr(array, "_pa_array"):  # the table's columns have this array
             kind: Any = type(array)
             array.__class__ = _fixed_array(name, kind)
         elif isinstance(getattr(array, "_ndarray", None), np.ndarray):
-            array._ndarray.setflags(write=False)  # of objects, which the pickle has
+            array._ndarray.setflags(write=False)  # arrays of objects are in the pickle
     object.__setattr__(table, "_memory", memory)
 
 
@@ -43,7 +43,7 @@ def fixed_class(base: Any, options: dict[str, Any]) -> Any:
 
     Args:
         base: the class of pandas.
-        options: attributes of the subclass, beside those that guard it.
+        options: attributes of the subclass, besides its guards.
     """
     name = base.__name__
     methods = {method: inspect.getattr_static(base, method) for method in dir(base)}
@@ -71,16 +71,16 @@ def fixed_class(base: Any, options: dict[str, Any]) -> Any:
         found = base.flags.fget(self)
         if _is_fixed(self):
             found = type(found)(self, allows_duplicate_labels=found.allows_duplicate_labels)
-            found._obj = lambda: _refuse(name)  # which the setter asks for its table
+            found._obj = lambda: _refuse(name)  # the setter asks it for its table
         return found
 
     def consolidate(self: Any) -> None:
-        if not _is_fixed(self):  # the blocks of such a table stay where they are
+        if not _is_fixed(self):  # the blocks of a fixed table stay where they are
             base._consolidate_inplace(self)
 
     def finalize(self: Any, *args: Any, **options: Any) -> Any:
         if _is_fixed(self):
-            return self  # it has its attrs and flags
+            return self  # it already has attrs and flags
         return base.__finalize__(self, *args, **options)
 
     def construct(*args: Any, **options: Any) -> Any:
@@ -89,7 +89,7 @@ def fixed_class(base: Any, options: dict[str, Any]) -> Any:
         axes[:] = [axis.view() if _is_nameless(axis) else axis for axis in axes]
         return made
 
-    attributes["_constructor"] = property(lambda _: construct)  # of what is computed
+    attributes["_constructor"] = property(lambda _: construct)  # for results of computations
     attributes["__finalize__"] = finalize
     attributes["__setattr__"] = set_attribute
     attributes["attrs"] = property(get_attrs, base.attrs.fset)
@@ -119,7 +119,7 @@ def _guarded(name: str, method: Any) -> Any:
 
     @functools.wraps(method)
     def guard(self: Any, *args: Any, **options: Any) -> Any:
-        # pandas has an object of its own for what was not given
+        # pandas has its own object for a missing argument
         inplace = changes_always or options.get("inplace")
         if _is_fixed(self) and isinstance(inplace, (bool, np.bool_)) and inplace:
             _refuse(name)
@@ -129,7 +129,7 @@ def _guarded(name: str, method: Any) -> Any:
 
 
 def _indexer(name: str, plain: Any) -> Callable[[Any], Any]:
-    """Return what gets an indexer, such as `loc`, which refuses to write into a fixed table."""
+    """Return a getter of an indexer, such as `loc`, that refuses to write into a fixed table."""
 
     def get(self: Any) -> Any:
         found = plain.fget(self)
@@ -151,11 +151,11 @@ def _fixed_indexer(name: str, kind: Any) -> Any:
 
 @functools.cache
 def _fixed_array(name: str, kind: Any) -> Any:
-    """Return a class for an array of Arrow that refuses to be written to; copies of it do not."""
+    """Return a class of Arrow arrays that refuse writes; their copies do not."""
 
     def make(_: Any, *args: Any, **options: Any) -> Any:
         made = object.__new__(kind)
-        if args or options:  # pandas asks for an empty one, too
+        if args or options:  # pandas makes an empty one too
             made.__init__(*args, **options)
         return made
 
@@ -170,14 +170,14 @@ def _fixed_array(name: str, kind: Any) -> Any:
 
 
 def _axis(name: str, plain: Any) -> Callable[[Any], Any]:
-    """Return what gets an axis: a view of it where the table is fixed, which takes no name."""
+    """Return a getter of an axis: for a fixed table, a view that takes no name."""
 
     def get(self: Any) -> Any:
         found = plain.__get__(self, type(self))
         if _is_fixed(self):
             found = found.view()
-            # the setter of a name asks for the one, renaming in place calls the other; that of
-            # `names` does neither, and names the view alone
+            # the setter of a name asks the first, renaming in place calls the second; the setter of
+            # `names` does neither, and renames only the view
             found._no_setting_name = _Refusal(name)
             found._set_names = lambda *_, **__: _refuse(name)
         return found
@@ -190,7 +190,7 @@ def _is_nameless(axis: Any) -> bool:
 
 
 class _Refusal:
-    """What refuses a change when pandas asks whether it may be made."""
+    """Refuses a change when pandas asks whether it may be made."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -201,7 +201,7 @@ class _Refusal:
 
 
 def as_it_is(value: Any) -> Any:
-    """Return a value: what a pickle of a table calls with the plain one."""
+    """Return the value: a pickled table calls this with the plain table."""
     return value
 
 

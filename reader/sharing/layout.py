@@ -2,7 +2,7 @@
 
 Imports the core's values and the parts of a file in memory. Keeps no state. Values of one type lie
 side by side: numbers as arrays, strings as UTF-8 one after the other, tuples and dicts of one form
-field by field. What has another type is pickled, value by value.
+field by field. Values of other types are pickled one by one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from reader.sharing.memory_file import Bytes, Part, part_of
 
 __all__ = ["Layout", "narrowest", "open_values", "plan_values"]
 
-# what `open_values` needs: the name of a kind, numbers of parts, and layouts of other values
+# argument of `open_values`: the name of a kind, numbers of parts, and layouts of nested values
 Layout = tuple[Any, ...]
 Numbers = npt.NDArray[Any]
 
-_DEEPEST = 32  # what is nested deeper is pickled: it may contain itself
+_DEEPEST = 32  # deeper values are pickled: they may contain themselves
 _FIELDS = 16  # tuples and lists of more items lie one after the other, not field by field
-_KINDS = 255  # as many as a byte tells apart
+_KINDS = 255  # as many as a byte distinguishes
 _SAMPLE = 1000
-_MOST_PARTS = 2000  # of one object: what refers to one list again and again would have no end
+_MOST_PARTS = 2000  # of one object: repeated references to one list would never end
 _PROTOCOL = 5
 
 
@@ -37,7 +37,7 @@ def plan_values(items: Sequence[Any], parts: list[Part], depth: int = 0) -> Layo
     """Add parts that hold the items of a list or tuple; returns how they lie.
 
     Raises:
-        ConfigError: an item of a type of its own cannot be pickled.
+        ConfigError: an item of another type cannot be pickled.
     """
     if not items:
         return ("constant", None, 0)
@@ -172,7 +172,7 @@ def _plan_form(form: Any, items: list[Any], parts: list[Part], depth: int) -> La
         return plan_values(items, parts, depth + 1)
     keys = tuple(items[0])
     is_plain = all(type(key) in (str, int) for key in keys)
-    # others may look alike and not be equal, such as NaN
+    # other values may look alike without being equal, such as NaN
     if not is_plain and any(key not in item for item in items for key in keys):
         return _plan_pickled(items, parts)
     fields = ([item[key] for item in items] for key in keys)
@@ -180,15 +180,15 @@ def _plan_form(form: Any, items: list[Any], parts: list[Part], depth: int) -> La
 
 
 def _form(item: Any) -> Any:
-    """Return what items that lie side by side have in common."""
+    """Return the form that items must share to lie side by side."""
     if type(item) is not dict:
         return type(item)
-    # 1 and True are equal keys, and not the same; nor are 0.0 and -0.0
+    # 1 and True are equal keys but not the same; neither are 0.0 and -0.0
     return tuple((type(key), key if type(key) in (str, int) else repr(key)) for key in item)
 
 
 def _plan_chosen(items: Sequence[Any], parts: list[Part], depth: int) -> Layout:
-    """Plan items of which many are one and the same object."""
+    """Plan items of which many are the same object."""
     places: dict[int, int] = {}
     others: list[Any] = []
     numbers = np.empty(len(items), np.int64)
@@ -202,7 +202,7 @@ def _plan_chosen(items: Sequence[Any], parts: list[Part], depth: int) -> Layout:
 
 
 def _repeats(items: Sequence[Any]) -> bool:
-    """Whether of some of the items most are objects that come again."""
+    """Whether most of some sampled items are repeated objects."""
     if len(items) < 2:
         return False
     step = max(1, len(items) // _SAMPLE)
@@ -235,7 +235,7 @@ def _plan_spans(name: str, ends: Numbers, write: Any, parts: list[Part]) -> Layo
 
 
 def _plan_places(ends: Numbers, parts: list[Part]) -> tuple[int, int]:
-    """Add a part with where items end; returns its number, and how many bytes each end has."""
+    """Add a part with the items' ends; returns its number, and the bytes of each end."""
     width = 4 if not len(ends) or ends[-1] <= np.iinfo(np.uint32).max else 8
     parts.append(part_of(ends.astype(np.uint32 if width == 4 else np.uint64)))
     return len(parts) - 1, width

@@ -1,7 +1,7 @@
-"""Memory without a name that processes share: written once, sealed, read by all.
+"""Anonymous memory that processes share: written once, sealed, read by all.
 
-Imports the core's mapping and what the machine can still give. A MemoryFile owns its descriptor and
-its mapping; forked processes have both, others get the descriptor as multiprocessing passes it.
+Imports the core's mapping and `reader.available_memory`. A MemoryFile owns its descriptor and its
+mapping; forked processes have both, others get the descriptor as multiprocessing passes it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ __all__ = [
 
 Bytes = npt.NDArray[np.uint8]
 
-_LINE = 64  # where each part begins: rows of numbers are copied by whole lines
+_LINE = 64  # alignment of each part: rows of numbers are copied by whole lines
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: linux/fcntl.h, of Linux 5.1
-# F_SEAL_WRITE would do, too, but before Linux 6.7 such a file cannot be mapped as shared memory
+# F_SEAL_WRITE would do too, but before Linux 6.7 such a file cannot be mapped as shared memory
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _FUTURE_WRITE | fcntl.F_SEAL_SEAL
 
 
 class Part(NamedTuple):
-    """A number of bytes, and the function that writes them into an array of that many."""
+    """A number of bytes, and the function that writes them into an array of that size."""
 
     nbytes: int
     write: Callable[[Bytes], None]
 
 
 def part_of(array: npt.NDArray[Any]) -> Part:
-    """Return the part that is the bytes of an array."""
+    """Return a part with the bytes of an array."""
     made = np.ascontiguousarray(array)
 
     def write(out: Bytes) -> None:
@@ -58,7 +58,7 @@ def part_of(array: npt.NDArray[Any]) -> Part:
 
 
 class MemoryFile(Finalized):
-    """Parts of memory, one after the other, that nobody can change any more.
+    """Immutable parts of memory, one after the other.
 
     Args:
         fd: of a file in memory; this object owns it.
@@ -73,7 +73,7 @@ class MemoryFile(Finalized):
     def __init__(self, fd: int, sizes: Sequence[int]) -> None:
         self._sizes = tuple(sizes)
         self._mapping = Mapping(fd, sum(map(padded, self._sizes)))
-        self._fd = fd  # last: until then the caller closes it
+        self._fd = fd  # last: until then the caller closes fd
 
     @classmethod
     def made_of(cls, parts: Sequence[Part]) -> MemoryFile:
@@ -133,20 +133,20 @@ class MemoryFile(Finalized):
 
 
 def seal(fd: int) -> None:
-    """Have a memory file stay as it is, whoever has its descriptor."""
+    """Make a memory file immutable for every holder of a descriptor."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
 
 
 def is_shared_memory(fd: int) -> bool:
-    """Whether a descriptor is that of a memory file which nobody can change any more."""
+    """Whether a descriptor is of an immutable memory file."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-    except OSError:  # it is none of memory
+    except OSError:  # it is no memory file
         return False
 
 
 def is_sent() -> bool:
-    """Whether something is pickled for a process that multiprocessing is about to start."""
+    """Whether multiprocessing is pickling the arguments of a process that it starts."""
     popen: Any = context.get_spawning_popen()
     return popen is not None
 
@@ -173,7 +173,7 @@ def _received(descriptor: Any, sizes: tuple[int, ...]) -> MemoryFile:
 def _write(fd: int, total: int, parts: Sequence[Part]) -> None:
     try:
         if total:
-            os.posix_fallocate(fd, 0, total)  # memory that runs out is an error here, and no signal
+            os.posix_fallocate(fd, 0, total)  # lack of memory is an error here, not a signal
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.ENOMEM):
             raise
@@ -195,5 +195,5 @@ def _views(mapping: Any, sizes: Sequence[int]) -> list[Bytes]:
 
 
 def padded(nbytes: int) -> int:
-    """Return how many bytes a part of so many takes."""
+    """Return how many bytes a part of `nbytes` takes with its padding."""
     return -(-nbytes // _LINE) * _LINE

@@ -1,4 +1,4 @@
-"""`share`: a large object once in shared memory, for all processes that read it.
+"""`share`: a large object in shared memory, once for all processes that read it.
 
 Imports the kinds of shared objects. Keeps no state.
 """
@@ -19,7 +19,7 @@ from reader.sharing.shared_table import is_shared_table, share_table, table_clas
 
 __all__ = ["share"]
 
-# what to make of an instance of a subclass
+# remedies for instances of subclasses
 _PLAIN: dict[type, str] = {
     list: "list",
     tuple: "list",
@@ -30,24 +30,23 @@ _TAKEN = "lists, tuples, dicts, arrays, and DataFrames or Series of pandas"
 
 
 def share(obj: Any) -> Any:
-    """Return a copy of a large object in shared memory, which all processes read.
+    """Return a copy of a large object in shared memory, for all processes to read.
 
-    Every forked worker that reads a list of Python objects copies it, page by page, since reading
-    changes their counts of references; under spawn and forkserver each worker gets a copy of its
-    own from the start. A shared object lies in memory once. Keep it in a dataset in place of the
-    list::
+    A forked worker that reads a list of Python objects copies it page by page, since reading
+    changes reference counts; under spawn and forkserver each worker gets its own copy from the
+    start. A shared object lies in memory once. Keep it in the dataset in place of the list::
 
         self.paths = reader.share(paths)
 
-    It behaves as the list, tuple or dict that it was, and cannot be changed. An item is made when
-    it is asked for, anew each time: what you change in it stays yours. Strings and numbers take
-    fewer bytes than as Python objects; tuples, lists and dicts of them are held field by field;
-    items of other types are pickled, which makes access slower. To processes that multiprocessing
-    starts, and so to workers of any loader, it goes as a reference; by `pickle` alone it goes as a
-    copy. The memory has no name, and is given back with the last process that refers to it.
+    It behaves as the original list, tuple or dict, but cannot be changed. Each access makes the
+    item anew: your changes of an item stay yours. Strings and numbers take fewer bytes than Python
+    objects; tuples, lists and dicts of them are stored field by field; items of other types are
+    pickled, which is slower to read. Processes that multiprocessing starts, and so the workers of
+    any loader, get it by reference; plain `pickle` copies it. The memory has no name, and is freed
+    with the last process that refers to it.
 
     Args:
-        obj: what is copied; drop it afterwards.
+        obj: the object to copy; drop it afterwards.
 
             - a list or tuple: of anything that can be pickled.
             - a dict: keys are strings, bytes, ints, floats, None, and tuples of those.
@@ -57,10 +56,10 @@ def share(obj: Any) -> Any:
               are shared as they are, strings as Arrow holds them (which needs pyarrow).
 
     Returns:
-        The shared object. What is shared already is returned as it is.
+        The shared object; an object that is shared already itself.
 
     Raises:
-        ConfigTypeError: an object or a key of another type, such as one of a subclass.
+        ConfigTypeError: an object or a key of another type, for example of a subclass.
         ConfigError: there is not that much memory, or an item cannot be pickled.
         ReaderError: the system refuses memory: each shared object takes one of the open files that
             a process may have (`ulimit -n`), so share many small ones as one list or dict.

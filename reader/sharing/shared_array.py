@@ -19,17 +19,17 @@ __all__ = ["SharedArray", "share_array"]
 class SharedArray(np.ndarray[Any, Any]):
     """An array that cannot be written to; made by `reader.share`.
 
-    Only the whole array goes to another process as its memory. What is computed of it, and slices
-    of it, are plain arrays.
+    Only the whole array is passed to another process by reference. Results of computations and
+    slices are plain arrays.
     """
 
     _memory: MemoryFile | None = None
 
     def __array_finalize__(self, made_of: Any) -> None:
-        """Leave the memory out: this may be a part of the array."""
+        """Do not copy the memory attribute: this may be a part of the array."""
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """Return what a function computed as a plain array."""
+        """Return a function's result as a plain array."""
         plain = np.asarray(array).view(np.ndarray)
         return plain[()] if return_scalar or plain.ndim == 0 else plain
 
@@ -64,5 +64,5 @@ def _sent(array: SharedArray) -> Any:
     return _array_in, (array._memory, array.dtype, array.shape)
 
 
-# to another process it goes as its memory, by pickle alone as a plain array
+# another process gets its memory, plain pickle a plain array
 reduction.ForkingPickler.register(SharedArray, _sent)

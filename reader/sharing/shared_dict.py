@@ -1,7 +1,7 @@
 """A dict whose keys and values lie in shared memory.
 
-Imports the core's mapping and table of keys, and how values lie. A SharedDict owns its memory
-together with all others that were made of it, in any process.
+Imports the core's mapping and table of keys, and the layout. A SharedDict owns its memory together
+with all its copies, in any process.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _KEYS = "Keys are strings, bytes, ints, floats, None, and tuples of those"
 class SharedDict(ValueMapping, Mapping[Any, Any]):
     """A dict that cannot be changed; each access makes the value anew.
 
-    Made by `reader.share`. Keys come in the order of the dict that it was, and it is equal to a
-    dict of the same keys and values.
+    Made by `reader.share`. Keys have the original dict's order, and it equals a dict of the same
+    keys and values.
     """
 
     def __init__(self, memory: MemoryFile, key_kind: str, keys: Layout, values: Layout) -> None:
@@ -62,15 +62,15 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
         return map(self._keys.__getitem__, reversed(range(len(self))))
 
     def keys(self) -> KeysView[Any]:
-        """Return a view of the keys, as that of a dict."""
+        """Return a view of the keys, as a dict does."""
         return _Keys(self)
 
     def values(self) -> ValuesView[Any]:
-        """Return a view of the values, as that of a dict."""
+        """Return a view of the values, as a dict does."""
         return _Values(self)
 
     def items(self) -> ItemsView[Any, Any]:
-        """Return a view of the pairs, as that of a dict."""
+        """Return a view of the pairs, as a dict does."""
         return _Items(self)
 
     @property
@@ -79,7 +79,7 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
         return self._memory.nbytes
 
     def copy(self) -> dict[Any, Any]:
-        """Return a dict of this process's own."""
+        """Return a plain dict with the items."""
         return dict(self.items())
 
     def __or__(self, other: Any) -> dict[Any, Any]:
@@ -95,7 +95,7 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
         raise TypeError(_FIXED)
 
     def __getattr__(self, name: str) -> Any:
-        """Say what to do in place of changing it."""
+        """Raise an error with the remedy for methods that would change it."""
         if name in ("clear", "pop", "popitem", "setdefault", "update"):
             raise AttributeError(_FIXED)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -104,7 +104,7 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
         return self
 
     def __deepcopy__(self, memo: Any) -> SharedDict:
-        return self  # nothing of it can be changed
+        return self  # it is immutable
 
     def __reduce__(self) -> Any:
         return share_dict, (self.copy(),)
@@ -117,7 +117,7 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
 
 
 class _View:
-    """What the views of a shared dict have beside those of any mapping."""
+    """Methods of a shared dict's views besides those of any mapping."""
 
     _mapping: Any
 
@@ -152,9 +152,9 @@ def share_dict(items: Mapping[Any, Any]) -> SharedDict:
     """Return a shared copy of a dict.
 
     Raises:
-        ConfigTypeError: a key is of another type than those that are known.
+        ConfigTypeError: a key has an unsupported type.
     """
-    pairs = list(items.items())  # at once: another thread may change the dict
+    pairs = list(items.items())  # a copy: another thread may change the dict
     keys, values = [key for key, _ in pairs], [value for _, value in pairs]
     key_kind = _kind_of(keys)
     slots = slots_for(len(keys))
@@ -198,7 +198,7 @@ def _as_int(key: Any) -> bytes | None:
 
 
 def _as_any(key: Any) -> bytes | None:
-    """Return bytes that equal keys have in common, and no others."""
+    """Return bytes that are equal exactly for equal keys."""
     try:
         return _described(key)
     except ConfigTypeError:
@@ -225,7 +225,7 @@ def _described(key: Any) -> bytes:
 
 
 def _whole(key: Any) -> int | None:
-    """Return the int that a number is equal to; None: it is equal to none."""
+    """Return the int that equals a number; None: there is none."""
     if isinstance(key, (int, np.integer, np.bool_)):
         return int(key)
     number = _as_float(key)
@@ -233,7 +233,7 @@ def _whole(key: Any) -> int | None:
 
 
 def _as_float(key: Any) -> float | None:
-    """Return the float that a number is equal to; None: it is equal to none."""
+    """Return the float that equals a number; None: there is none."""
     if isinstance(key, numbers.Complex) and key.imag == 0:
         key = key.real
     if not isinstance(key, (numbers.Real, np.floating, decimal.Decimal)):
@@ -254,5 +254,5 @@ def _sent(shared: SharedDict) -> Any:
     return SharedDict, shared._sent
 
 
-# to another process it goes as its memory, by pickle alone as its items
+# another process gets its memory, plain pickle its items
 reduction.ForkingPickler.register(SharedDict, _sent)

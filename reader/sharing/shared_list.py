@@ -1,7 +1,7 @@
 """A list or tuple whose items lie in shared memory.
 
-Imports the core's sequence, and how items lie. A SharedList owns its memory together with all
-others that were made of it, in any process.
+Imports the core's sequence and the layout. A SharedList owns its memory together with all its
+copies, in any process.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SHOWN = 6  # items of a repr
 class SharedList(ValueSequence, Sequence[Any]):
     """A list or tuple that cannot be changed; each access makes the item anew.
 
-    Made by `reader.share`. Slices, sums and products are lists or tuples, as they would be of what
-    it was; it is equal to a list, or to a tuple, of the same items.
+    Made by `reader.share`. Slices, sums and products are lists or tuples, as of the original; it
+    equals a list or tuple of the same items.
     """
 
     def __init__(self, memory: MemoryFile, layout: Layout, is_tuple: bool) -> None:
@@ -36,11 +36,11 @@ class SharedList(ValueSequence, Sequence[Any]):
     __iter__ = ValueSequence.__iter__
 
     def tolist(self) -> list[Any]:
-        """Return the items as a list of this process's own."""
+        """Return the items as a plain list."""
         return list(self)
 
     def copy(self) -> list[Any]:
-        """Return the items as a list of this process's own."""
+        """Return the items as a plain list."""
         return list(self)
 
     @property
@@ -52,7 +52,7 @@ class SharedList(ValueSequence, Sequence[Any]):
         return self[:]
 
     def _is_kin(self, other: Any) -> bool:
-        """Whether another may be equal, or be added."""
+        """Whether another sequence may be equal, or be added."""
         if isinstance(other, SharedList):
             return other.is_tuple == self.is_tuple
         return isinstance(other, tuple if self.is_tuple else list)
@@ -64,7 +64,7 @@ class SharedList(ValueSequence, Sequence[Any]):
         return len(self) == len(theirs) and all(map(_is_equal, self, theirs))
 
     def __hash__(self) -> int:
-        return hash(self._own())  # a tuple has one, and a list says that it has none
+        return hash(self._own())  # a tuple has one, a list raises
 
     def __lt__(self, other: Any) -> bool:
         return self._own() < _owned(other) if self._is_kin(other) else NotImplemented
@@ -96,13 +96,13 @@ class SharedList(ValueSequence, Sequence[Any]):
         raise TypeError(_fixed(self))
 
     def __getattr__(self, name: str) -> Any:
-        """Say what to do in place of changing it."""
+        """Raise an error with the remedy for methods that would change it."""
         if name in _CHANGING:
             raise AttributeError(_fixed(self))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return a new array of the items. ValueError: with `copy=False`, which cannot be."""
+        """Return a new array of the items. ValueError with `copy=False`."""
         if copy is False:
             raise ValueError("items are made anew: an array of them is always a copy")
         return np.array(self._own(), dtype)
@@ -111,7 +111,7 @@ class SharedList(ValueSequence, Sequence[Any]):
         return self
 
     def __deepcopy__(self, memo: Any) -> SharedList:
-        return self  # nothing of it can be changed
+        return self  # it is immutable
 
     def __reduce__(self) -> Any:
         return share_list, (self._own(),)
@@ -129,7 +129,7 @@ _CHANGING = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", 
 def share_list(items: Sequence[Any]) -> SharedList:
     """Return a shared copy of a list or tuple."""
     is_tuple = isinstance(items, tuple)
-    items = items if is_tuple else list(items)  # another thread may change it
+    items = items if is_tuple else list(items)  # a copy: another thread may change it
     parts: list[Part] = []
     layout = plan_values(items, parts)
     return SharedList(MemoryFile.made_of(parts), layout, is_tuple)
@@ -154,5 +154,5 @@ def _sent(shared: SharedList) -> Any:
     return SharedList, (shared._memory, shared._layout, shared.is_tuple)
 
 
-# to another process it goes as its memory, by pickle alone as its items
+# another process gets its memory, plain pickle its items
 reduction.ForkingPickler.register(SharedList, _sent)

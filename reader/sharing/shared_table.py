@@ -1,7 +1,7 @@
 """A DataFrame or Series of pandas whose columns lie in shared memory.
 
 Imports the file in memory, and pandas when a table is shared. A shared table refers to its memory;
-so do tables that are computed of it without a copy.
+so do tables that are computed from it without a copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def share_table(table: Any) -> Any:
     """Return a shared copy of a DataFrame or Series.
 
     Columns of numbers, times and categories keep their types. Strings that are Python objects
-    become strings of Arrow, which lie in memory one after the other.
+    become Arrow strings, which lie in memory one after the other.
 
     Raises:
         ConfigError: a column holds other Python objects, or pyarrow is missing.
@@ -61,7 +61,7 @@ def share_table(table: Any) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves arrays of times out of the pickle as it does numbers, which NumPy does not."""
+    """Leaves arrays of times out of the pickle, as NumPy does only with numbers."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and value.dtype.kind in "mM":
@@ -141,13 +141,13 @@ def _text_type() -> Any:
             f"a table with strings is shared by pyarrow, which cannot be imported: {error}. Run:"
             ' pip install "lodreader[tables]"'
         ) from error
-    except TypeError:  # before pandas 2.3: what is missing is pandas.NA
+    except TypeError:  # before pandas 2.3: missing values are pandas.NA
         return pandas.StringDtype("pyarrow")
 
 
 @functools.cache
 def _class_of(name: str) -> Any:
-    """Return a subclass of pandas' class, which goes to another process as its memory."""
+    """Return a subclass of pandas' class that is passed to another process by reference."""
     import pandas
 
     base = getattr(pandas, name)

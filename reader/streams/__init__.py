@@ -1,1 +1,1 @@
-"""Streams that wrap others, and how one is divided: mix, shuffle_buffer, rebatch, shard."""
+"""Streams that wrap others or divide them: mix, shuffle_buffer, rebatch, shard."""

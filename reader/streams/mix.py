@@ -1,4 +1,4 @@
-"""Mix datasets in exact shares: `mix`, and the stream that it makes of streams.
+"""Mix datasets in exact shares: `mix`, and its stream for streams.
 
 Imports `reader.streams.mixed_dataset` for the schedule and the stream wrapper. A MixIterator
 belongs to one worker; each worker mixes its own shares of the streams.
@@ -30,36 +30,36 @@ def mix(
     stop: Literal["first", "last", "all"] = "first",
     seed: int | None = None,
 ) -> MixedDataset | MixedStream:
-    """Mix datasets in exact shares: map-style ones to one of them, streams to one stream.
+    """Mix datasets in exact shares: map-style datasets into one, or streams into one stream.
 
-    The order of sources is no draw of lots: after any number n of samples, each source has given
-    less than one more or less than its share of n. It is the same in every epoch and every run.
+    The order of sources is fixed, not random: after any n samples, the count of each source differs
+    from its share of n by less than one. It is the same in every epoch and every run.
 
-    A mix of map-style datasets is one, for any sampler, number of workers and ranks; it finds any
-    sample at once. Without `shuffle` its samples come in the order of the mix, those of a source in
-    their order 0, 1, 2, ...
+    A mix of map-style datasets is map-style, for any sampler and any number of workers and ranks;
+    it finds any sample in constant time. Without `shuffle` samples come in the order of the mix,
+    and those of a source in their order 0, 1, 2, ...
 
-    A mix of streams draws from each of them; each worker mixes its own shares, and where its share
-    of a source ends, the source ends for this worker. Its iterators have a state if all sources
-    have one: a resumed loader then goes on at once. Else it draws all samples again.
+    A mix of streams draws from each; each worker mixes its own shares, and a source ends for a
+    worker when the worker's share ends. Its iterators have a state if all sources have one: then a
+    resumed loader continues at once. Otherwise it draws all samples again.
 
     Args:
         datasets: map-style datasets, or iterable ones; not both. A dict names them: errors and
-            states then speak of a source by its name.
+            states then use the names.
         weights: a positive number for each, of any sum, in a list, or in a dict by the names of the
             datasets; None: equal shares. Shares are exact if all weights are multiples of one
             number, such as 0.7, 0.2 and 0.1, and sum to 65536 times it at most; others are rounded,
             by less than 1/65536.
-        stop: where the mix ends. "first": when it is the turn of a source that has no sample left.
-            "last": when that was so for each source; until then one that ended begins anew, so
-            that its samples come again. "all": likewise, but one that ended is left out, and the
-            others share by their weights: each sample comes once.
-        seed: for map-style datasets: each takes its samples in a random order, another one each
-            time that it begins and for each epoch that `set_epoch` chooses. None: in their order.
+        stop: where the mix ends. "first": at the first source that has no sample left when one is
+            due. "last": when that has happened to each source; until then a source that ended
+            starts again, so that its samples repeat. "all": likewise, but a source that ended is
+            left out, and the others share by their weights: each sample comes once.
+        seed: for map-style datasets: each gives its samples in a random order, a new one each time
+            it starts and for each epoch that `set_epoch` chooses. None: in their order.
 
     Raises:
         ConfigError: there are no sources, or both kinds, or one is a string; weights, `stop` or
-            `seed` cannot be; a map-style source is empty and `stop` is not "all".
+            `seed` are invalid; a map-style source is empty and `stop` is not "all".
 
     >>> web, code = list("abcdef"), list("xyz")
     >>> mixed = mix({"web": web, "code": code}, weights={"web": 2, "code": 1})
@@ -134,7 +134,7 @@ class MixedStream(StreamWrapper):
         datasets: the streams, checked.
         counts: how many samples of a cycle each gives.
         stop: "first", "last" or "all".
-        names: of the streams; empty: they have positions.
+        names: of the streams; empty: messages use positions.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class MixedStream(StreamWrapper):
 
 
 class MixIterator(WrapperIterator):
-    """Draws from each stream at its turns."""
+    """Draws from each stream by the schedule."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class MixIterator(WrapperIterator):
         self._names = names
         self._counts = counts
         self._stop = stop
-        # by source: whether it ended once, and whether it has nothing even when it begins anew
+        # by source: whether it has ended once, and whether it is empty even after a restart
         self._ended = [False] * len(datasets)
         self._is_empty = [False] * len(datasets)
         self._is_over = False
@@ -189,11 +189,11 @@ class MixIterator(WrapperIterator):
                 self._position = after
                 self._drawn = (after, [])
                 return sample
-            self._end(source, drawn)
+            self._note_end(source, drawn)
         raise StopIteration
 
-    def _end(self, source: int, drawn: list[Any]) -> None:
-        """A source has no sample left at its turn."""
+    def _note_end(self, source: int, drawn: list[Any]) -> None:
+        """Handle a source that has no sample when one is due."""
         self._ended[source] = True
         if self._stop == "first" or all(self._ended):
             self._is_over = True
@@ -201,7 +201,7 @@ class MixIterator(WrapperIterator):
             self._position = self._without_ended(0)
         else:
             self.sources[source].begin()
-            # else this would go on for ever
+            # otherwise this would never end
             self._is_empty[source] = not self.sources[source].draw(drawn, 1)
 
     def _without_ended(self, place: int) -> _Position:
@@ -232,7 +232,7 @@ class MixIterator(WrapperIterator):
             is_over=bool,
             sources=list,
         )
-        # a state of older versions, or of a mix of a list, knows no names
+        # states of older versions, and of a mix of a list, have no names
         (names,) = read_state({"names": [], **state}, names=list)
         if names and self._names and names != self._names:
             raise StateError(

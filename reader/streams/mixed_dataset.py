@@ -1,4 +1,4 @@
-"""Samples of several sources in exact shares: the schedule, and the map-style dataset by it.
+"""Samples of several sources in exact shares: the schedule, and the map-style dataset.
 
 Imports `reader.checks`, NumPy, and `reader.data`. A schedule never changes once it is made; a
 MixedDataset holds the datasets in `datasets` and copies no sample. Streams are mixed by
@@ -37,13 +37,13 @@ _EXACT = 1e-9  # how far from a whole number of samples a share of a cycle may b
 def cycle_counts(sources: int, weights: Any, names: Sequence[str] = ()) -> list[int]:
     """Return how many samples of a cycle each source gives.
 
-    The cycle is the shortest in which all shares are whole, or else the one up to 65536 samples
-    that comes closest to them.
+    The cycle is the shortest with whole shares, or otherwise the closest one of up to 65536
+    samples.
 
     Args:
         sources: how many there are.
         weights: a positive number for each; they need not sum to 1. None: equal ones.
-        names: of the sources, for messages; empty: they have positions.
+        names: of the sources, for messages; empty: positions are used.
 
     Raises:
         ConfigError: the weights cannot be shares of the sources.
@@ -98,10 +98,10 @@ def as_stop(stop: Any) -> str:
 
 
 class MixSchedule:
-    """Which source gives the n-th sample: one cycle, again and again.
+    """Which source gives the n-th sample: one cycle, repeated.
 
-    After any number n of samples each source has given less than one more or less than its share
-    of n. Any place is found at once.
+    After any n samples the count of each source differs from its share of n by less than one. Any
+    place is found in constant time.
 
     Args:
         counts: how many samples of a cycle each source gives, 1 or more.
@@ -117,19 +117,19 @@ class MixSchedule:
         self._length = sum(self.counts)
         self._choices = _cycle(self.counts)
         given = [0] * len(counts)
-        self._before = array("I")  # what the same source gave before, in this cycle
+        self._before = array("I")  # how many samples the same source gave before in this cycle
         for source in self._choices:
             self._before.append(given[source])
             given[source] += 1
 
     def at(self, place: int) -> tuple[int, int]:
-        """Return whose turn it is, and how many samples the same source gave before."""
+        """Return the source of a place, and how many samples it gave before."""
         cycles, within = divmod(place, self._length)
         source = self._choices[within]
         return source, cycles * self.counts[source] + self._before[within]
 
     def source_at(self, place: int) -> int:
-        """Return whose turn it is."""
+        """Return the source of a place."""
         return self._choices[place % self._length]
 
     def place_of(self, source: int, number: int) -> int:
@@ -148,12 +148,12 @@ class MixSchedule:
 
 
 def _cycle(counts: list[int]) -> array[int]:
-    """Return whose turn each place of a cycle is.
+    """Return the source of each place of a cycle.
 
     The j-th sample of a source with `count` of `length` places comes at a place in
     [j * length // count, ceil((j + 1) * length / count)): then its count is within one of its
-    share everywhere. The open sample with the earliest end comes first, which finds places for all
-    of them (R. Tijdeman, The chairman assignment problem, 1980).
+    share everywhere. Taking the open sample with the earliest end first finds places for all (R.
+    Tijdeman, The chairman assignment problem, 1980).
     """
     length = sum(counts)
     choices = array("H")
@@ -179,20 +179,20 @@ class _Stretch(NamedTuple):
     start: int
     schedule: MixSchedule
     sources: list[int]  # by their number in the schedule
-    given: list[int]  # by source: what came before
+    given: list[int]  # by source: how many samples came before
 
 
 class MixedDataset(Dataset[Any]):
-    """Hold the samples of several map-style datasets in exact shares; see `reader.mix`.
+    """The samples of several map-style datasets in exact shares; see `reader.mix`.
 
     A negative index counts from the end.
 
     Args:
-        datasets: map-style ones, checked; their lengths are read now, once.
+        datasets: map-style, checked; their lengths are read once, now.
         counts: how many samples of a cycle each gives.
         stop: one of STOPS.
-        seed: of the order in which the samples of each dataset are taken; None: their own.
-        names: of the datasets; empty: they have positions.
+        seed: seed of the orders of the datasets' samples; None: their own order.
+        names: of the datasets; empty: messages use positions.
     """
 
     __repr__ = described
@@ -228,14 +228,14 @@ class MixedDataset(Dataset[Any]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
-        """Fetch many samples; exists only if a mixed dataset has the method."""
+        """Fetch many samples; exists only if one of the datasets has the method."""
         return if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Iterable[int]) -> list[Any]:
         return fetch_located(self.datasets, [self._locate(index) for index in indices])
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """Return the number of the source that gives sample `index`, and the position in it."""
+        """Return the number of the source of sample `index`, and the index in the source."""
         count = self._length
         if not -count <= index < count:
             raise SampleIndexError(
@@ -260,7 +260,7 @@ class MixedDataset(Dataset[Any]):
         return self._length
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, of the orders by `seed`; passed on to datasets that have it."""
+        """Choose the epoch, from 0, of the orders by `seed`; passed on to datasets that take it."""
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
         set_epoch_of(epoch, *self.datasets)
 
@@ -280,7 +280,7 @@ def _stretches(lengths: list[int], counts: list[int], stop: str) -> tuple[list[_
     schedule = MixSchedule(counts)
     given = [0] * len(lengths)
     found = [_Stretch(0, schedule, sources, given)]
-    # where each would have to give one sample more than it has
+    # the places where each would need one sample more than it has
     ends = [schedule.place_of(source, lengths[source]) for source in sources]
     if stop != "all":
         return found, min(ends) if stop == "first" else max(ends)

@@ -1,7 +1,7 @@
-"""Cut a stream of arrays of any number of rows anew: `rebatch`, and the iterator that joins rows.
+"""Cut a stream of arrays into batches of a fixed number of rows: `rebatch` and its iterator.
 
 Imports the structure of batches from `reader._core`, NumPy, and the stream wrapper. A
-RebatchIterator belongs to one worker and holds the pieces whose rows it has not yielded yet.
+RebatchIterator belongs to one worker and holds pieces whose rows it has not yielded yet.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ _Array = np.ndarray[Any, Any]
 def rebatch(stream: Any, size: int, drop_last: bool = False) -> RebatchedStream:
     """Join and split the pieces of a stream so that each has exactly `size` rows.
 
-    A piece is an array, or a dict, tuple, list or other container of arrays with the same number
-    of rows, whatever that is: a file of 1000 rows, or one row. Rows are counted along the first
-    dimension, and keep their order. What comes out has the containers of the pieces, with NumPy
-    arrays also in the place of tensors; it is a view of a piece where its rows are from one alone,
-    so a piece must not change once it was yielded. Pass `batch_size=None` to the loader: these are
-    its batches.
+    A piece is an array, or a dict, tuple, list or other container of arrays with the same number of
+    rows: a file of 1000 rows, or one row. Rows are counted along the first dimension, and keep
+    their order. Batches have the containers of the pieces, with NumPy arrays in place of tensors. A
+    batch with rows of only one piece is a view of it, so a piece must not change after it was
+    yielded. Pass `batch_size=None` to the loader: these are its batches.
 
     Each worker cuts its own share. If the stream, or its iterator, has a state, a resumed loader
-    goes on from the one before the last pieces, and draws these again: no more than what two of
-    the batches took. Else it draws all pieces of the epoch again.
+    continues from the state before the last pieces and draws those again: at most the pieces of two
+    batches. Otherwise it draws all pieces of the epoch again.
 
     Args:
         stream: an iterable dataset, or any other object with a fresh iterator for each epoch.
@@ -41,7 +40,7 @@ def rebatch(stream: Any, size: int, drop_last: bool = False) -> RebatchedStream:
         drop_last: leave out the last batch of each worker when it is short.
 
     Raises:
-        ConfigError: at once, for an argument that cannot be.
+        ConfigError: at once, for an invalid argument.
         CollateError: in the loop, for a piece that does not fit those before it; it is left out.
 
     >>> import numpy as np
@@ -65,10 +64,10 @@ class RebatchedStream(StreamWrapper):
 
 
 class RebatchIterator(WrapperIterator):
-    """Draws pieces until they have enough rows, and cuts a batch of them.
+    """Draws pieces until they have enough rows, and cuts a batch from them.
 
-    Between two batches it holds the last piece alone, at most: to resume, the pieces since the
-    batch before the last are drawn again.
+    Between two batches it holds at most the last piece: to resume, the pieces since the batch
+    before the last are drawn again.
     """
 
     def __init__(self, stream: RebatchedStream) -> None:
@@ -77,7 +76,7 @@ class RebatchIterator(WrapperIterator):
         self._drop_last = stream.drop_last
         self._held = _Held([], 0, 0, 0, 0, 0, [])
         self._drawn: tuple[int, list[Any]] = (0, [])  # the number of a piece, and the piece
-        self._form: _Form | None = None  # of the piece before
+        self._form: _Form | None = None  # of the previous piece
 
     def __next__(self) -> Any:
         (source,) = self.sources
@@ -107,7 +106,7 @@ class RebatchIterator(WrapperIterator):
         return batch
 
     def _next_piece(self) -> list[Any]:
-        """Return the list for the next piece, which has it if it was drawn already."""
+        """Return the list for the next piece; it has the piece if that was drawn already."""
         if self._drawn[0] != self._held.draws:
             self._drawn = (self._held.draws, [])
         return self._drawn[1]
@@ -122,7 +121,7 @@ class RebatchIterator(WrapperIterator):
             self._held = held._replace(draws=draws, unfit=[*held.unfit, held.draws])
             raise
         self._form = form
-        del held.pieces[held.kept :]  # what an interrupt left here
+        del held.pieces[held.kept :]  # left by an interrupt
         held.pieces.append(fields)
         rows = held.rows + len(fields[0])
         self._held = held._replace(kept=held.kept + 1, rows=rows, draws=draws)
@@ -153,7 +152,7 @@ class RebatchIterator(WrapperIterator):
                 source.checkpoint(before)
             drawn = self._next_piece()
             source.draw_again(drawn, 1, errors)
-            if self._held.draws in unfit:  # judged by the pieces before the checkpoint
+            if self._held.draws in unfit:  # already refused because of pieces before the checkpoint
                 self._held = self._held._replace(draws=self._held.draws + 1)
             else:
                 self._hold(drawn[0])
@@ -171,19 +170,19 @@ class RebatchIterator(WrapperIterator):
 
 
 class _Held(NamedTuple):
-    """What a RebatchIterator holds."""
+    """The pieces that a RebatchIterator holds."""
 
     pieces: list[list[_Array]]  # the fields of each
-    kept: int  # how many of them are held
-    used: int  # rows of the first of them that were yielded
-    rows: int  # rows of all of them that were not
-    draws: int  # pieces that were drawn so far, also those that did not fit
-    draws_before: int  # and those before the last batch was yielded
-    unfit: list[int]  # the numbers of those that did not fit, since the older checkpoint
+    kept: int  # how many pieces are held
+    used: int  # yielded rows of the first piece
+    rows: int  # rows of all pieces that were not yielded
+    draws: int  # pieces drawn so far, those that did not fit included
+    draws_before: int  # the same before the last batch was yielded
+    unfit: list[int]  # numbers of pieces that did not fit, since the older checkpoint
 
 
 def _cut(held: _Held, rows: int) -> tuple[list[list[_Array]], int, int]:
-    """Return the next rows, how many pieces are used up then, and rows of the one behind."""
+    """Return the next rows, how many pieces they use up, and how many rows of the piece after."""
     parts, number, used = [], 0, held.used
     while rows:
         fields = held.pieces[number]
@@ -196,14 +195,14 @@ def _cut(held: _Held, rows: int) -> tuple[list[list[_Array]], int, int]:
 
 
 class _Form(NamedTuple):
-    """What the pieces of a stream have in common."""
+    """The form that all pieces of a stream share."""
 
     structure: Structure
     fields: list[tuple[np.dtype[Any], tuple[int, ...]]]  # dtype and shape of a row
 
 
 def _taken_apart(piece: Any, number: int, known: _Form | None) -> tuple[list[_Array], _Form]:
-    """Return the fields of a piece, and its form. CollateError: it is unlike those before."""
+    """Return the fields of a piece, and its form. CollateError: it is unlike the pieces before."""
     found, objects, structure = flatten(piece)
     paths, others = structure.paths()
     if others or not paths:

@@ -1,7 +1,7 @@
 """Divide the items of an iterable dataset among ranks and workers.
 
 Imports `reader.checks`, `reader.data` for the ranks and the arithmetic, and `reader.worker.context`
-to learn which worker asks. Keeps no state.
+to find the calling worker. Keeps no state.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def shard(
 ) -> Iterator[T_co]:
     """Yield this worker's share of `items`: each item goes to one worker of one rank.
 
-    Call it in `IterableDataset.__iter__`, where it learns from the loader which worker runs; in the
-    trainer, and with `num_workers=0`, it yields the whole share of the rank. The shares of a rank's
-    workers differ in length by one item at most and may be empty. So do the shares of the ranks,
-    which may have different numbers of workers.
+    Call it in `IterableDataset.__iter__`, where the loader tells it the worker; in the trainer, and
+    with `num_workers=0`, it yields the whole share of the rank. The shares of a rank's workers
+    differ in length by at most one item and may be empty. So do the shares of ranks, which may have
+    different numbers of workers.
 
     A loader may resume with another number of workers, or of ranks that ran in lockstep, if each
-    item makes one sample, in order: the remaining items are then divided anew.
+    item makes one sample, in order: then the remaining items are divided again.
 
     Args:
         items: a sequence or a map-style dataset, of which only this worker's items are read; or any
@@ -49,18 +49,19 @@ def shard(
         rank: the number of this process among those that train together, from 0. None: as the first
             of these says: Ray Train's context; torch.distributed, paddle.distributed or
             jax.distributed, where it is initialised; the environment, that is PADDLE_TRAINERS_NUM
-            and PADDLE_TRAINER_ID, WORLD_SIZE and RANK, or those of MPI; else 0 of 1. A loader asks
-            in the trainer, and its workers get to know. Sources that contradict each other are
-            warned of.
-        world_size: how many processes those are, 1 or more. None: likewise. Where `items` are those
-            of this rank already, or each rank is to have all, pass 0 and 1.
+            and PADDLE_TRAINER_ID, WORLD_SIZE and RANK, or those of MPI; otherwise 0 of 1. A loader
+            asks in the trainer, and tells its workers. A warning names sources that contradict each
+            other.
+        world_size: how many processes train together, 1 or more. None: as for `rank`. If `items`
+            are only this rank's already, or each rank should have all, pass rank 0 and world_size
+            1.
         contiguous: False divides the items round robin: with `batch_size=None` the loader then
             delivers them in their order. True divides them into runs of neighbours, which may be
             cheaper to read together; `items` then needs a length.
 
     Raises:
-        ConfigError: at once, for an argument that cannot work; where a launcher says one of both
-            numbers alone, and under srun where nothing else says whether its tasks train together.
+        ConfigError: at once, for an invalid argument; if a launcher gives only one of the two
+            numbers; and under srun, if nothing else says whether its tasks train together.
 
     >>> from reader import DataLoader, IterableDataset
     >>> class Letters(IterableDataset):

@@ -1,4 +1,4 @@
-"""Shuffle a stream within a buffer: `shuffle_buffer`, and the iterator that resumes by redrawing.
+"""Shuffle a stream within a buffer: `shuffle_buffer`, and its iterator, which resumes by redrawing.
 
 Imports seeds and permutations of `reader.random`, the context of workers and the stream wrapper. A
 ShuffleIterator belongs to one worker and holds the samples of its buffer.
@@ -24,27 +24,27 @@ _MOST = 1 << 31  # samples in a buffer
 def shuffle_buffer(stream: Any, size: int, seed: int | None = None) -> ShuffledStream:
     """Shuffle a stream within a buffer of `size` samples.
 
-    The buffer is filled first; then each new sample takes the place of one that is yielded, and at
-    the end the rest is yielded. A sample comes less than `size` places early, and less than
-    4 * `size` late; a stream of at most `size` samples is shuffled altogether.
+    The buffer is filled first; then each new sample replaces one that is yielded, and at the end
+    the rest is yielded. A sample comes less than `size` places early and less than 4 * `size`
+    places late; a stream of at most `size` samples is shuffled completely.
 
-    The order is a function of (seed, epoch, number of the worker), where the epoch is that of the
-    loader: it is another one in each epoch, and in each worker, which shuffles its own share. Ranks
-    whose workers should differ, too, pass different seeds.
+    The order is a function of (seed, epoch, number of the worker), where the epoch is the loader's.
+    So it differs between epochs and between workers, each of which shuffles its own share. Pass a
+    different seed in each rank if ranks should differ too.
 
     A state holds no samples. If the stream, or its iterator, has a state, a resumed loader goes
-    back to an earlier one, and draws what came since again: 5 * `size` samples at most. Else it
-    draws all samples of the epoch again. Where samples are drawn again from a state, what they draw
-    from global random generators may differ; from `reader.sample_rng` it does not.
+    back to an earlier state and draws the samples since then again: at most 5 * `size`. Otherwise
+    it draws all samples of the epoch again. Samples that are drawn again may get other numbers from
+    global random generators, but not from `reader.sample_rng`.
 
     Args:
         stream: an iterable dataset, or any other object with a fresh iterator for each epoch.
         size: how many samples the buffer holds, 1 or more; 1 leaves the order as it is.
-        seed: an int in [0, 2**64); None: what keys `reader.sample_rng`, which is the loader's
-            `seed`, or a number that it draws and saves in its state.
+        seed: an int in [0, 2**64); None: the key of `reader.sample_rng`, which is the loader's
+            `seed`, or a number that the loader draws and saves in its state.
 
     Raises:
-        ConfigError: an argument that cannot be.
+        ConfigError: an argument is invalid.
 
     >>> shuffled = shuffle_buffer(range(8), 4, seed=1)
     >>> sorted(shuffled) == list(range(8)) and list(shuffled) == list(shuffled)
@@ -67,7 +67,7 @@ class ShuffledStream(StreamWrapper):
         self._chosen_epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch where no loader counts them; passed on to the stream, if it has it."""
+        """Choose the epoch if no loader counts epochs; passed on to a stream that takes it."""
         self._chosen_epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
         super().set_epoch(epoch)
 
@@ -75,7 +75,7 @@ class ShuffledStream(StreamWrapper):
         return ShuffleIterator(self)
 
     def order_now(self) -> list[int]:
-        """Return (seed, epoch, worker) of the order that is to begin in this thread."""
+        """Return (seed, epoch, worker) of the order that begins in this thread."""
         seed, task, info = self._seed, loader_task(), get_worker_info()
         if seed is None:
             seed = fresh_seed() if task is None else task[0]
@@ -87,8 +87,8 @@ class ShuffleIterator(WrapperIterator):
     """Draws into the buffer, and yields from it.
 
     A round of 2 * size steps takes each place of the buffer twice, in random order. So after a
-    round each sample in the buffer was drawn since the round began: to resume, samples are drawn
-    again from the beginning of the round before this one.
+    round all samples in the buffer were drawn since the round began. To resume, samples are drawn
+    again from the beginning of the previous round.
     """
 
     def __init__(self, stream: ShuffledStream) -> None:
@@ -97,10 +97,10 @@ class ShuffleIterator(WrapperIterator):
         self._size = stream.size
         self._order: list[int] = []  # (seed, epoch, worker), when the first sample is drawn
         self._buffer: list[Any] = []
-        self._steps = 0  # samples that were yielded, each for a new one
-        # a step, the place of the buffer that it takes, and the new sample if that was drawn
+        self._steps = 0  # samples that were yielded and replaced by a new one
+        # a step, the buffer's place that it takes, and the new sample if it is drawn
         self._drawn: tuple[int, int, list[Any]] = (-1, 0, [])
-        self._drained = 0  # samples that were yielded since the stream ended
+        self._drained = 0  # samples yielded since the stream ended
         self._round: tuple[int, Permutation] | None = None  # its number and order
 
     def __next__(self) -> Any:
@@ -125,7 +125,7 @@ class ShuffleIterator(WrapperIterator):
         return sample
 
     def _step(self) -> tuple[int, list[Any]]:
-        """Return the place of the buffer that this step takes, and the list for the new sample."""
+        """Return the buffer's place that this step takes, and the list for the new sample."""
         steps = self._steps
         last, place, drawn = self._drawn
         if last == steps:
@@ -139,7 +139,7 @@ class ShuffleIterator(WrapperIterator):
         return place, drawn
 
     def _drain_order(self) -> Permutation:
-        """Return the order in which the buffer is yielded when the stream has ended."""
+        """Return the order in which the buffer is yielded after the stream has ended."""
         if self._round is None or self._round[0] != -1:
             self._round = -1, self._permutation(len(self._buffer), 0)
         return self._round[1]

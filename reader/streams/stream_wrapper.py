@@ -1,4 +1,4 @@
-"""Iterable datasets that wrap others: their base class, their iterators, and how these resume.
+"""The base classes of iterable datasets that wrap others, of their iterators and of resuming.
 
 Imports `reader.data`, the draw of `reader._core.wire.local_channel`, and the worker's context and
 shard tracker. An iterator here belongs to one worker and is used in its thread; the wrapped
@@ -32,7 +32,7 @@ LoadStateDict = Callable[[dict[str, Any]], None]
 
 
 def as_stream(taker: str, stream: Any) -> Any:
-    """Return `stream` if each epoch can iterate over it afresh. Else ConfigError."""
+    """Return `stream` if each epoch can iterate over it again. Otherwise ConfigError."""
     refuse_text(f"{taker} takes a stream", stream)
     if is_iterable_dataset(stream):
         return stream
@@ -73,9 +73,9 @@ def read_state(state: Any, **kinds: type) -> list[Any]:
 
 
 class StreamWrapper(IterableDataset[Any]):
-    """Base class of iterable datasets that make their samples of those of others.
+    """Base class of iterable datasets that make their samples from others'.
 
-    It has a state if all wrapped datasets have one: theirs.
+    It has a state, that of the wrapped datasets, if all have one.
 
     Args:
         datasets: the wrapped ones, checked.
@@ -98,7 +98,7 @@ class StreamWrapper(IterableDataset[Any]):
 
     @property
     def load_state_dict(self) -> LoadStateDict:
-        """Load what `state_dict` returned; exists where that does."""
+        """Load a result of `state_dict`; exists if that does."""
         _check_state(all(map(has_state, self.datasets)))
         return self._load
 
@@ -115,13 +115,14 @@ class StreamWrapper(IterableDataset[Any]):
 class WrapperIterator(Iterator[Any], abc.ABC):
     """Base class of the iterators of a StreamWrapper.
 
-    It has a state if all its sources have one. Else a loader that resumes draws all samples again.
-    A signal may interrupt `__next__` of a subclass; the next call then does the same again. So it
-    keeps what it drew, and moves on by assignments before it returns, which no signal interrupts.
+    It has a state if all its sources have one. Otherwise a loader that resumes draws all samples
+    again. A signal may interrupt `__next__` of a subclass; the next call then does the same again.
+    So it keeps the samples that it drew, and advances by its last assignments, which no signal
+    interrupts.
 
     Args:
         datasets: the wrapped ones; each is iterated over by one of `sources`.
-        names: theirs, for messages; empty: they have none.
+        names: names of the datasets, for messages; empty: they have none.
     """
 
     def __init__(self, datasets: list[Any], names: Sequence[str] = ()) -> None:
@@ -131,13 +132,13 @@ class WrapperIterator(Iterator[Any], abc.ABC):
 
     @property
     def state_dict(self) -> StateDict:
-        """Return where the iterator is; exists only if all sources have a state."""
+        """Return the iterator's state; exists only if all sources have a state."""
         _check_state(all(source.has_state for source in self.sources))
         return self._save
 
     @property
     def load_state_dict(self) -> LoadStateDict:
-        """Continue where a state was saved; exists where `state_dict` does."""
+        """Continue at a saved state; exists if `state_dict` does."""
         _check_state(all(source.has_state for source in self.sources))
         return self._load
 
@@ -148,7 +149,7 @@ class WrapperIterator(Iterator[Any], abc.ABC):
     def _load(self, state: dict[str, Any]) -> None: ...
 
     def _load_sources(self, saved: list[Any], *others: list[Any]) -> None:
-        """Load the states of all sources; `others` have something for each of them, too."""
+        """Load the states of all sources; `others` must have one entry for each source too."""
         for each in (saved, *others):
             _check_count(each, self.sources)
         for source, each in zip(self.sources, saved, strict=True):
@@ -164,8 +165,8 @@ class _Phase(enum.Enum):
 class SourceIterator:
     """Iterates over one wrapped dataset.
 
-    Its state is that of the dataset and of the dataset's iterator, as far as they have one. Where
-    samples are held back, checkpoints are made, to go back to one and draw the samples again.
+    Its state is that of the dataset and of the dataset's iterator, if they have one. Wrappers that
+    hold samples back make checkpoints, to go back to one and draw the samples again.
 
     Attributes:
         has_state: whether it has a state.
@@ -179,12 +180,12 @@ class SourceIterator:
         self._name = kind if name is None else f"source {name!r} ({kind})"
         self._is_shared = info is not None and info.worker_type == "thread" and info.num_workers > 1
         self.errors = 0
-        # (key, state, errors before), the last two
+        # the last two: (key, state, errors before)
         self._checkpoints: list[tuple[int, Any, int]] = []
         self.begin()
 
     def begin(self) -> None:
-        """Begin the dataset anew."""
+        """Start the dataset again."""
         self._phase = _Phase.OVER
         dataset = self._dataset
         items = iter(dataset)
@@ -195,7 +196,7 @@ class SourceIterator:
                 " threads would draw from one iterator; make __iter__ a generator function, or"
                 " pass worker_type='process' or num_workers=0"
             )
-        # threads share the dataset: its state says nothing of one of them
+        # threads share the dataset: its state is not one thread's
         self._keeps_dataset = has_state(dataset) and not (self._is_shared or is_itself)
         self._keeps_items = has_state(items)
         self.has_state = self._keeps_dataset or self._keeps_items
@@ -203,9 +204,9 @@ class SourceIterator:
         self._phase = _Phase.OPEN
 
     def draw(self, samples: list[Any], count: int) -> bool:
-        """Draw until a list has `count` samples, or none is left; return whether it has.
+        """Draw until a list has `count` samples, or none is left; return whether it has them.
 
-        No signal comes between the drawing of a sample and its keeping.
+        No signal is handled between drawing a sample and keeping it.
         """
         if self._phase is _Phase.OPEN:
             try:
@@ -229,7 +230,7 @@ class SourceIterator:
         return len(samples) >= count
 
     def state(self) -> dict[str, Any]:
-        """Return where it is."""
+        """Return its state."""
         found: dict[str, Any] = {"phase": self._phase.value}
         if self._keeps_dataset:
             found["dataset"] = self._dataset.state_dict()
@@ -238,7 +239,7 @@ class SourceIterator:
         return found
 
     def load(self, state: Any) -> None:
-        """Go where a state was saved. Raises what the user's code raises."""
+        """Continue at a saved state. Passes on exceptions of the user's code."""
         (phase,) = read_state(state, phase=str)
         if phase not in {each.value for each in _Phase}:
             known = ", ".join(repr(each.value) for each in _Phase)

@@ -1,1 +1,1 @@
-"""What runs in a worker, be it a process, a thread or the loop itself."""
+"""The code that runs in a worker: a process, a thread, or the loop itself."""

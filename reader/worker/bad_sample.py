@@ -1,6 +1,6 @@
-"""What a worker does with a sample that fails, and what it tells the trainer of it.
+"""A sample that fails: how a worker replaces it, and how it describes it to the trainer.
 
-Imports the errors and seeds. Both classes are plain data that goes between processes.
+Imports the errors and seeds. The classes are plain data that processes exchange.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ __all__ = [
 
 T = TypeVar("T")
 
-_MOST_TRIES = 16  # samples that are tried in the place of one that fails
+_MOST_TRIES = 16  # samples that are tried in place of one that fails
 _LARGEST_KEY = 200  # characters of a key that is no number
 
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-    """What becomes of samples that fail.
+    """The treatment of samples that fail.
 
     Attributes:
-        replaces: another sample takes the place; else the batch goes without it.
-        count: of the dataset's samples, where any of them may take the place if no other one of
-            the batch can; 0: none else, since a sampler of the user's may leave samples out.
+        replaces: whether another sample takes the place; if not, the batch goes without it.
+        count: how many samples the dataset has, if any of them may take the place when none of the
+            batch can; 0: only samples of the batch may, since a sampler of the user's may leave
+            samples out.
     """
 
     replaces: bool
@@ -53,11 +54,11 @@ class BadSample(NamedTuple):
     """A sample that failed.
 
     Attributes:
-        key: its dataset index, or of a stream the number of the draw in its worker.
+        key: its dataset index; of a stream, the number of the draw in its worker.
         row: its place in the batch.
         error: the name of the exception's class.
-        text: the exception's.
-        traceback: of the worker.
+        text: the text of the exception.
+        traceback: the worker's.
         instead: the key of the sample that took its place; None: none did.
     """
 
@@ -70,14 +71,13 @@ class BadSample(NamedTuple):
 
 
 class BadKey(NamedTuple):
-    """Stands for a key in a task: the sample is known to be bad, and is not fetched.
+    """Replaces a key in a task: the sample is known to be bad and is not fetched.
 
     Attributes:
         key: of the dataset.
-        error: what is told of it; see BadSample.
-        text: likewise.
-        passed: how many samples that would take its place are passed over: a worker hung or died at
-            one of them, too.
+        error: see BadSample.
+        text: see BadSample.
+        passed: how many substitutes to pass over: a worker hung or died at one of them too.
     """
 
     key: Any
@@ -87,29 +87,29 @@ class BadKey(NamedTuple):
 
 
 class OneByOne:
-    """Stands before the keys of a task whose worker died or hung within a call for all samples.
+    """Precedes the keys of a task whose worker died or hung within a call for all samples.
 
-    They are fetched each by itself, so that the trainer sees which sample a worker is at.
+    The keys are fetched one by one, so that the trainer sees the worker's current sample.
     """
 
 
 def own_keys(keys: list[Any]) -> list[Any]:
-    """Return the keys of a task without what stands before them."""
+    """Return the keys of a task without a leading OneByOne."""
     return keys[1:] if keys and type(keys[0]) is OneByOne else keys
 
 
 class NothingLeft(Exception):
-    """All samples of a batch failed, so that there is no batch. It never reaches the user."""
+    """All samples of a batch failed, so there is no batch. Never reaches the user."""
 
 
 def is_bad(error: BaseException) -> bool:
-    """Whether an exception says that a sample is bad, and not that the program is."""
+    """Whether an exception means that a sample is bad, and not the program."""
     is_ours = isinstance(error, (ConfigError, InternalError, MemoryError))
     return isinstance(error, Exception) and not is_ours
 
 
 def bad_sample(key: Any, row: int, error: BaseException) -> BadSample:
-    """Return what is told of a sample that raised an exception."""
+    """Describe a sample that raised an exception."""
     return BadSample(
         _plain(key), row, type_name(type(error)), guarded(str, error), traceback_text(error)
     )
@@ -123,9 +123,9 @@ def substitute(
     error: BaseException,
     passed: int = 0,
 ) -> tuple[Any, T]:
-    """Return the key of another sample, and what `take` made of it.
+    """Return the key of another sample, and the result of `take` for it.
 
-    Which one is a function of (seed, epoch, key) and of the keys of the batch.
+    The choice is a function of (seed, epoch, key) and the keys of the batch.
 
     Args:
         key: of the sample that failed.
@@ -133,10 +133,10 @@ def substitute(
         count: see Tolerance.
         take: fetches a sample.
         error: why the first one failed.
-        passed: how many are passed over; see BadKey.
+        passed: how many to pass over; see BadKey.
 
     Raises:
-        DatasetError: none of those that were tried can be had.
+        DatasetError: all that were tried failed.
     """
     tried = 0
     for other in _others(key, keys, count):
@@ -174,11 +174,11 @@ def _others(key: Any, keys: Sequence[Any], count: int) -> Iterator[Any]:
             yield other
 
 
-_SALT = 0x5DEECE66D  # the generator of the sample itself is another one
+_SALT = 0x5DEECE66D  # distinguishes the generator from the sample's own
 
 
 def _number(key: Any) -> int:
-    """Return a number that stands for a key."""
+    """Return a number for a key."""
     try:
         return operator.index(key)
     except TypeError:

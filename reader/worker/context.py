@@ -1,4 +1,4 @@
-"""What code of the user can ask about the worker it runs in.
+"""The worker as the user's code sees it.
 
 Imports `reader.random.seeds`, `reader.errors` and this package's rng. The state is one per thread:
 a worker process has one, a worker thread of the trainer another, and the trainer's own threads have
@@ -27,9 +27,9 @@ class WorkerInfo:
     """A worker as its own code sees it.
 
     `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy, or with worker
-    threads the loader's own; `seed` is what this worker's random state was seeded with at its
-    start, different in each worker. `worker_type` is "process" or "thread". `rng` has the
-    generators of a worker thread (see WorkerRng), and is None in a process, which has its own.
+    threads the loader's own; `seed` is the seed of this worker's random state at its start,
+    different in each worker. `worker_type` is "process" or "thread". `rng` has the generators of a
+    worker thread (see WorkerRng), and is None in a process, which has its own.
     """
 
     id: int
@@ -43,30 +43,30 @@ class WorkerInfo:
 class _State(threading.local):
     info: WorkerInfo | None = None
     task: tuple[int, int] | None = None  # (base seed, epoch) of the current batch
-    refused: str | None = None  # why `sample_rng` gives nothing just now
+    refused: str | None = None  # why `sample_rng` refuses now
 
 
 _state = _State()
 
 
 def set_worker_info(info: WorkerInfo | None) -> None:
-    """Set what `get_worker_info` returns in this thread."""
+    """Set the result of `get_worker_info` in this thread."""
     _state.info = info
 
 
 def set_task(base_seed: int, epoch: int) -> None:
-    """Set what keys `sample_rng` in this thread."""
+    """Set the key of `sample_rng` in this thread."""
     _state.task = (base_seed, epoch)
 
 
 def loader_task() -> tuple[int, int] | None:
-    """Return (base seed, epoch) of the loader that fetches in this thread; None: none does."""
+    """Return (base seed, epoch) of the loader that fetches in this thread; None: no loader does."""
     return _state.task
 
 
 @contextlib.contextmanager
 def no_sample_rng(why: str) -> Iterator[None]:
-    """Have `sample_rng` raise an error in this thread meanwhile: its numbers would do harm."""
+    """Make `sample_rng` raise an error in this thread: its numbers would do harm."""
     before, _state.refused = _state.refused, why
     try:
         yield
@@ -75,12 +75,12 @@ def no_sample_rng(why: str) -> Iterator[None]:
 
 
 def is_refused() -> bool:
-    """Whether `sample_rng` gives no numbers in this thread just now."""
+    """Whether `sample_rng` refuses in this thread now."""
     return _state.refused is not None
 
 
 def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
-    """Let this thread do a task of a loader without workers; returns what `leave` takes.
+    """Let this thread do a task of a loader without workers; returns the argument of `leave`.
 
     The thread may itself be a worker's, whose dataset iterates over that loader.
     """
@@ -91,7 +91,7 @@ def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
 
 
 def leave(before: tuple[WorkerInfo | None, tuple[int, int] | None]) -> None:
-    """Have this thread be what it was."""
+    """Restore this thread's state."""
     state = _state
     state.info, state.task = before
 
@@ -116,7 +116,7 @@ def sample_rng(index: int) -> np.random.Generator:
         index: the dataset index of the sample.
 
     Raises:
-        ReaderError: no loader is fetching in this thread, or `reader.cache` keeps what is made.
+        ReaderError: no loader is fetching in this thread, or `reader.cache` keeps the samples.
 
     >>> class Noise:
     ...     def __len__(self):

@@ -1,4 +1,4 @@
-"""What was drawn of a stream for one batch, and the state that is sent with it.
+"""The samples drawn from a stream for one batch, and the state that is sent with it.
 
 Imports the state of a worker. Both belong to the StreamFetcher that made them.
 """
@@ -18,18 +18,18 @@ __all__ = ["DrawnBatch", "SnapshotTaker"]
 
 @dataclasses.dataclass(slots=True)
 class DrawnBatch:
-    """What was drawn for a batch that may have to be made again: its samples, or the batch."""
+    """The samples drawn for a batch that may have to be made again, or the batch itself."""
 
     samples: list[Any]
     made: list[Any] | None = None  # the batch, and [] once the channel has it
     is_end: bool = False
-    snapshot: SnapshotTaker | None = None  # takes what is sent with it
+    snapshot: SnapshotTaker | None = None  # takes the state that is sent with it
     task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
-    counts: Any = None  # inline: what the fetcher counted before it
+    counts: Any = None  # inline: the fetcher's counts before it
 
 
 class SnapshotTaker:
-    """Takes the snapshot of a batch when it is called, and returns the same one from then on."""
+    """Takes the snapshot of a batch at the first call, and returns it at later ones."""
 
     __slots__ = ("_arguments", "_found", "_take")
 
@@ -40,7 +40,7 @@ class SnapshotTaker:
         self._found: WorkerSnapshot | None = None
 
     def __call__(self) -> WorkerSnapshot | None:
-        """Return it."""
+        """Return the snapshot."""
         take = self._take()
         if self._arguments is not None and take is not None:
             self._found = take(*self._arguments)

@@ -32,11 +32,11 @@ class Fetcher:
             one.
         collate_fn: called with the list of samples of a batch, or with one sample without batching;
             None stacks the samples in place.
-        snapshots: takes the states that are sent with batches; None: none are.
-        collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
+        snapshots: takes the states that are sent with batches; None: no states are sent.
+        collate: makes the batch of the result of `__getitems__`, unless that is a list of samples;
             None: `__getitems__` must return one sample for each key.
-        is_inline: the consumer waits in this very thread: the batch is never stale.
-        fetches_many: whether `__getitems__` is called; else samples are fetched one by one.
+        is_inline: whether the consumer waits in this thread: then a batch is never stale.
+        fetches_many: whether to call `__getitems__`; otherwise samples are fetched one by one.
     """
 
     def __init__(
@@ -54,22 +54,22 @@ class Fetcher:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None) if fetches_many else None
-        # how samples come without Python code for each, and how they write themselves
+        # how to gather samples without Python code for each, and how samples write themselves
         self._columns = columns_of(dataset) if collate_fn is None else None
         self._fill = filler_of(dataset) if collate_fn is None else None
         self._read_ahead = reading_ahead(dataset)
         self.row = -1  # the current sample; -1: none in particular
-        self.is_stacking = False  # if so, the channel knows the current sample
+        self.is_stacking = False  # whether the channel knows the current sample
         self.one_by_one = False  # the next batch is fetched sample by sample
 
     @property
     def gathers(self) -> bool:
-        """Whether batches may be rows of arrays, for which keys need be no Python integers."""
+        """Whether batches may be gathered from arrays, where keys need not be Python integers."""
         return self._columns is not None
 
     @property
     def fetches_each(self) -> bool:
-        """Whether a batch is samples that are fetched one by one and stacked in place."""
+        """Whether samples are fetched one by one and stacked in place."""
         return (
             self.collate_fn is None
             and self._columns is None
@@ -83,7 +83,7 @@ class Fetcher:
         put_rng(cursor)
 
     def enter(self, run: int) -> WorkerSnapshot | None:  # noqa: ARG002
-        """Return the state before the first batch, where one is kept."""
+        """Return the state before the first batch, if states are kept."""
         return self._snapshots.first()
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
@@ -102,7 +102,7 @@ class Fetcher:
             channel.write_from(made)
             return
         if self._read_ahead is not None:
-            with contextlib.suppress(Exception):  # what is wrong with a key is told when it is used
+            with contextlib.suppress(Exception):  # a wrong key is reported when it is used
                 self._read_ahead(keys.tolist() if type(keys) is Indices else keys)
         if self.collate_fn is not None:
             samples = self._samples(channel, keys)
@@ -111,7 +111,7 @@ class Fetcher:
                 return
             channel.note_fetched(len(keys))
             made = [self.collate_fn(samples)]
-            del samples  # what only the batch refers to may need no copy: see LeafMaker
+            del samples  # values that only the batch refers to need no copy: see LeafMaker
             channel.write_from(made)
         elif self._columns is not None and self._gather(channel, self._columns, keys):
             return
@@ -125,20 +125,20 @@ class Fetcher:
         return samples[0]
 
     def _attachment(self) -> Callable[[], Any] | None:
-        """Return what makes what is sent with a batch; None: nothing is.
+        """Return the function that makes the attachment of a batch; None: nothing is attached.
 
-        With every batch: each may change the state, and no other batch repeats that change.
+        Every batch has one: each may change the state, and no other batch repeats that change.
         """
         return self._snapshots.take if self._snapshots.is_wanted else None
 
     def take_bad(self) -> tuple[BadSample, ...]:
-        """Return the samples of the batch in hand that failed, where that is tolerated."""
+        """Return the samples of the current batch that failed, if failures are tolerated."""
         return ()
 
     def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
         """Make a batch of samples that are fetched, by `__getitems__` or one by one."""
         if self.getitems and self._fill is None:
-            count = len(keys)  # before the dataset has its way with the list
+            count = len(keys)  # before the dataset may change the list
             samples = self._samples(channel, keys)
             channel.note_fetched(count)
             self._write(channel, samples, keys)
@@ -149,7 +149,7 @@ class Fetcher:
             channel.stack(self.dataset, keys, keys, self._fill)
 
     def _write(self, channel: WorkerChannel, samples: Any, names: list[Any]) -> None:
-        """Send the batch of samples, or what `__getitems__` returned in place of a list of them."""
+        """Send the batch of samples, or the result of `__getitems__` if that is no list."""
         if self._collate is not None and (type(samples) is not list or not samples):
             channel.write(self._collate(samples))
         elif type(samples) is not list:
@@ -159,7 +159,7 @@ class Fetcher:
             channel.stack(samples, list(range(len(samples))), names)
 
     def _gather(self, channel: WorkerChannel, columns: Columns, keys: Any) -> bool:
-        """Send a batch of rows of arrays; False: the samples are to be fetched one by one."""
+        """Send a batch gathered from arrays; False: fetch the samples one by one."""
         self.is_stacking = True  # the first batch fetches its sample 0, for the form
         is_sent = channel.gather(columns, keys)
         self.is_stacking = False
@@ -168,10 +168,10 @@ class Fetcher:
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
         """Return the samples of a batch; fewer once the batch is stale.
 
-        Where `__getitems__` gives a batch already, and nothing collates it, that is returned.
+        If `__getitems__` returns a batch already and nothing collates it, return that.
         """
         if self.getitems:
-            count = len(keys)  # before the dataset has its way with the list
+            count = len(keys)  # before the dataset may change the list
             samples = self.getitems(keys.yielded if type(keys) is YieldedBatch else keys)
             if self._collate is not None:
                 return samples

@@ -1,8 +1,8 @@
-"""A lock on the global random state: worker threads that seed it take turns.
+"""A lock on the global random state, which one worker thread at a time holds.
 
-Imports `reader.random.seeds` and `reader.errors`. One lock guards all turns of the process; each
-pool of threads has a GlobalRngLock. A thread holds its turn while it runs the user's code. Signals
-are held back while the lock is: a Condition that is interrupted may stay locked.
+Imports `reader.random.seeds` and `reader.errors`. One condition guards all holds of the process;
+each pool of threads has a GlobalRngLock. A thread holds the state while it runs the user's code.
+Signals are held back while the condition is locked: an interrupted Condition may stay locked.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from reader.random import seeds
 __all__ = ["GlobalRngLock"]
 
 
-_LOOK_S = 0.2  # in the main thread, a wait for a turn ends after that to look for signals
+_LOOK_S = 0.2  # in the main thread, a wait for a hold checks for signals at this interval
 
 
 class _Thread(threading.local):
-    turn: _Turn | None = None  # the turn that this thread holds
+    hold: _Hold | None = None  # this thread's hold
 
 
 _thread = _Thread()
-# Guards _held; the thread with the last turn owns the global random state. Reentrant, because
-# garbage collection may close a pool in a thread that holds the lock.
+# Guards _held; the thread with the last hold owns the global random state. Reentrant, because
+# garbage collection may close a pool in a thread that has locked it.
 _changed = threading.Condition(threading.RLock())
-_held: list[_Turn] = []  # code that runs in one turn asked for the turn after it
+_held: list[_Hold] = []  # each hold was asked for by code that runs within the one before it
 
 
 def _renew() -> None:
-    """Free the lock and the turns in a forked child: their threads do not exist there."""
+    """Renew the lock and drop the holds in a forked child: their threads do not exist there."""
     global _changed
     _changed = threading.Condition(threading.RLock())
     _held.clear()
@@ -45,47 +45,47 @@ os.register_at_fork(after_in_child=_renew)
 
 
 class GlobalRngLock:
-    """The turns of the worker threads of one pool.
+    """The holds of the worker threads of one pool.
 
     The consumer calls `ask` before it sends a task, and `await_end` when it has the batch. A worker
-    thread makes the batch within `turn`, with the state seeded. If a dataset itself iterates over a
-    loader with such threads, these take turns within the turn of the dataset's worker.
+    thread makes the batch within `hold`, with the state seeded. If a dataset itself iterates over a
+    loader with such threads, their holds nest within the hold of the dataset's worker.
     """
 
     def __init__(self) -> None:
-        self._caller: _Turn | None = None
+        self._caller: _Hold | None = None
         self._is_closed = False
 
     def ask(self) -> None:
-        """Note the turn of the calling thread, which will wait for the next task's batch."""
-        self._caller = _thread.turn
+        """Note the hold of the calling thread, which will wait for the next task's batch."""
+        self._caller = _thread.hold
 
-    def turn(self, seed: int | None) -> AbstractContextManager[Any]:
+    def hold(self, seed: int | None) -> AbstractContextManager[Any]:
         """Return a context that seeds the global generators, and restores them on leaving.
 
-        Entering it waits until other threads have ended their turns. None leaves the generators
-        alone: what is seeded in this turn is something else that the threads share.
+        Entering it waits until other threads have released their holds. None leaves the generators
+        alone: the hold then guards another state that the threads share.
         """
-        return _Turn(self, self._caller, seed)
+        return _Hold(self, self._caller, seed)
 
     def await_end(self) -> None:
-        """Wait until no thread of the pool has a turn.
+        """Wait until no thread of the pool has a hold.
 
-        A worker sends its batch within its turn: the batch may arrive before the state is restored.
+        A worker sends its batch within its hold: the batch may arrive before the state is restored.
         """
         if not _held:
             return
-        with interrupt_after(), _changed:  # the user's code has ended: it takes a moment
+        with interrupt_after(), _changed:  # short: the user's code has ended
             _changed.wait_for(lambda: self._is_closed or not self._places())
 
     def stop(self) -> None:
-        """Let no further turn begin."""
+        """Let no further hold begin."""
         with _changed:
             self._is_closed = True
             _changed.notify_all()
 
-    def abandon(self) -> None:
-        """Restore the state that an unfinished turn has changed; the turns within it end too."""
+    def release(self) -> None:
+        """Restore the state that an unfinished hold has changed; the holds within it end too."""
         with _changed:
             places = self._places()
             if places:
@@ -94,7 +94,7 @@ class GlobalRngLock:
             _changed.notify_all()
 
     def _places(self) -> list[int]:
-        return [place for place, turn in enumerate(_held) if turn.lock is self]
+        return [place for place, hold in enumerate(_held) if hold.lock is self]
 
     @property
     def is_closed(self) -> bool:
@@ -102,17 +102,17 @@ class GlobalRngLock:
         return self._is_closed
 
 
-class _Turn(SafeExit):
-    """The turn of one batch. `put_back` is called once, while `_changed` is held."""
+class _Hold(SafeExit):
+    """The hold of one batch. `restore` is called once, while `_changed` is locked."""
 
     put_back: Callable[[], object]
 
-    def __init__(self, lock: GlobalRngLock, caller: _Turn | None, seed: int | None) -> None:
+    def __init__(self, lock: GlobalRngLock, caller: _Hold | None, seed: int | None) -> None:
         self.lock = lock
         self._caller = caller
         self._seed = seed
 
-    def __enter__(self) -> _Turn:
+    def __enter__(self) -> _Hold:
         try:
             while not self._begin():
                 pass  # signals are handled here
@@ -124,7 +124,7 @@ class _Turn(SafeExit):
         return self
 
     def _begin(self) -> bool:
-        """Wait for the turn; False: it has not come, and a signal may have to be handled."""
+        """Wait for the hold; False: it has not come, and signals must be checked for."""
         is_main = threading.current_thread() is threading.main_thread()
         with interrupt_after(), _changed:
             _changed.wait_for(
@@ -136,17 +136,17 @@ class _Turn(SafeExit):
                 return False
             self.put_back = bool if self._seed is None else seeds.CapturedState().put_back
             _held.append(self)
-            _thread.turn = self
+            _thread.hold = self
         return True
 
     def _is_next(self) -> bool:
         return not _held or _held[-1] is self._caller
 
-    def end(self) -> None:
-        """Put the random state back, and let the next turn begin."""
-        _thread.turn = None
+    def close(self) -> None:
+        """Restore the random state, and let the next hold begin."""
+        _thread.hold = None
         with _changed:
-            if self in _held:  # else it never began, or the pool was closed meanwhile
+            if self in _held:  # otherwise it never began, or the pool was closed meanwhile
                 self.put_back()
                 del _held[_held.index(self) :]
             _changed.notify_all()

@@ -1,7 +1,7 @@
-"""What interrupts a sample whose loader ends: a signal of the trainer's, and what that raises.
+"""Interrupt a sample whose loader ends, by a signal from the trainer.
 
 Imports the standard library alone. In a worker process the handler runs in the main thread, as the
-user's code does, so that `finally` blocks and contexts of that end as they should.
+user's code does, so that its `finally` blocks and contexts are run.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 __all__ = ["SIGNAL", "LoaderEnded", "begin", "interrupt_when"]
 
-SIGNAL = signal.SIGRTMIN + 10  # which no library is known to use
+SIGNAL = signal.SIGRTMIN + 10  # no library is known to use it
 
 
 class LoaderEnded(SystemExit):
-    """Raised in a sample that a worker process is at when its loader has ended.
+    """Raised in the current sample of a worker process when its loader has ended.
 
-    `except Exception` lets it pass. Nobody is told of it.
+    `except Exception` lets it pass. It is not reported.
     """
 
 
-_has_raised = False  # for what runs now: the trainer sends the signal again and again
+_has_raised = False  # in the code that runs now: the trainer sends the signal repeatedly
 
 
 def interrupt_when(is_due: Callable[[], bool]) -> None:
-    """Raise LoaderEnded in this thread when the signal comes, where `is_due` returns True then.
+    """Raise LoaderEnded in this thread when the signal comes, if `is_due` returns True then.
 
-    It is raised once: a `finally` block that runs by then is not interrupted. The signal comes more
-    often, since one that comes just before a system call is noticed only behind it.
+    It is raised once, so that it does not interrupt a `finally` block. The signal comes repeatedly,
+    since one that comes just before a system call is handled only after it.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -45,13 +45,13 @@ def interrupt_when(is_due: Callable[[], bool]) -> None:
 
 
 def begin() -> None:
-    """Have the next signal raise again: code of another loader, or another batch, runs now."""
+    """Let the next signal raise again: another loader's code, or another batch, runs now."""
     global _has_raised
     _has_raised = False
 
 
 def _tell_others(unraisable: Any) -> None:
-    """Print what was raised where nothing can be, in a `__del__` say; this is raised once more."""
+    """Print exceptions that cannot propagate, as in `__del__`; raise LoaderEnded again instead."""
     if issubclass(unraisable.exc_type, LoaderEnded):
         begin()
     else:

@@ -1,8 +1,8 @@
-"""What other libraries' `get_worker_info` returns in a worker, so that streams split themselves.
+"""Make other libraries' `get_worker_info` answer in a worker, so that streams split themselves.
 
 Imports this package's context, and looks at libraries in `sys.modules` without importing one. A
 process has one answer; each worker thread of the trainer has its own, and the trainer's other
-threads get what the library itself says.
+threads get the library's own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NAME = "_reader_info_of_thread"  # among the globals of a function that worker 
 
 
 class LibraryInfo:
-    """A worker as other libraries describe it, each by a WorkerInfo of its own class.
+    """A worker as other libraries describe it: by their own classes of WorkerInfo.
 
     Args:
-        worker: the worker as this package describes it; `seed` is the library's own in its face.
+        worker: this package's description of it; in a face, `seed` is the library's.
     """
 
     def __init__(self, worker: WorkerInfo) -> None:
@@ -50,7 +50,7 @@ class LibraryInfo:
             }
             if self.is_thread:
                 facts |= {"rng": worker.rng, "worker_method": "thread"}
-            fields = getattr(kind, "__dataclass_fields__", facts)  # without them it takes any
+            fields = getattr(kind, "__dataclass_fields__", facts)  # without: any
             self._made[kind] = kind(**{name: facts[name] for name in facts if name in fields})
         return self._made[kind]
 
@@ -61,26 +61,26 @@ class _OfThread(threading.local):
 
 _of_thread = _OfThread()
 _of_process: LibraryInfo | None = None
-_lock = threading.Lock()  # of threads that change a library's function
-_answering: dict[str, dict[str, Any]] = {}  # by module: globals in which a process has its answer
-_refused: set[str] = set()  # modules whose function cannot answer; each is told once
+_lock = threading.Lock()  # for threads that change a library's function
+_answering: dict[str, dict[str, Any]] = {}  # by module: the globals with a process's answer
+_refused: set[str] = set()  # modules whose function cannot answer; each is reported once
 
 
 def shown() -> LibraryInfo | None:
-    """Return what was given to `show` last in this worker."""
+    """Return the last argument of `show` in this worker."""
     return _of_thread.info or _of_process
 
 
 def show(info: LibraryInfo) -> None:
-    """Have the libraries that are loaded, and those imported later, say `info` of this worker.
+    """Make the loaded libraries, and those imported later, answer with `info` in this worker.
 
-    Warns once of a library that cannot: its internals are others than those known here.
+    Warns once of a library whose internals are unknown here.
     """
     global _of_process
     if info.is_thread:
         _of_thread.info = info
     else:
-        _of_thread.info = None  # else that of a worker thread that forked this process
+        _of_thread.info = None  # not the info of a worker thread that forked this process
         _of_process = info
     for name in _MODULES:
         its = None if info.is_thread else _answering.get(name)
@@ -93,7 +93,7 @@ def show(info: LibraryInfo) -> None:
 
 
 def _have_answer(name: str, info: LibraryInfo) -> None:
-    """Have the function of a loaded module answer."""
+    """Make the function of a loaded module answer."""
     if name in _refused:
         return
     function = getattr(sys.modules[name], "get_worker_info", None)
@@ -127,7 +127,7 @@ def _ask_thread_first(function: Any, its: dict[str, Any]) -> None:
     """Change the function itself: programs may have imported it by name already."""
     with _lock:
         if _NAME not in its:
-            its["_worker_info"]  # KeyError: what is not a worker thread would get an error
+            its["_worker_info"]  # KeyError here: threads that are no workers would get it otherwise
             its[_NAME] = _info_of_thread
             function.__code__ = _get_worker_info.__code__
 
@@ -144,13 +144,13 @@ def _get_worker_info() -> Any:
 
 
 class _Finder:
-    """Has a library answer that is imported by code of the worker, as in a dataset's `__iter__`.
+    """Makes a library answer that the worker's code imports later, as in a dataset's `__iter__`.
 
     In the trainer it stays in `sys.meta_path` after the first worker thread, and finds nothing.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return what the other finders find, for a library; None for any other module."""
+        """Return the result of the other finders for a known library; None for other modules."""
         if name not in _MODULES:
             return None
         for finder in sys.meta_path:
@@ -163,7 +163,7 @@ class _Finder:
 
 
 def _call_after(loader: Any, name: str) -> None:
-    """Have the module's function answer when its code has run."""
+    """Make the module's function answer when its code has run."""
     run: Callable[[Any], Any] = loader.exec_module
 
     def exec_module(module: Any) -> None:

@@ -40,7 +40,7 @@ __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "open_loop", 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """What every worker of a pool is given; the same for all."""
+    """The config of every worker of a pool; the same for all."""
 
     dataset: Any
     collate_fn: Callable[[Any], Any] | None
@@ -49,7 +49,7 @@ class WorkerConfig:
     seed: int | None  # the user's: seeds every batch
     base_seed: int  # keys sample_rng: the user's seed, or the loader's own
     stream: Stream | None = None  # of an iterable dataset
-    # without make_prepare, which stays in the trainer
+    # without make_prepare: that stays in the trainer
     policy: WorkerPolicy = WorkerPolicy()  # noqa: RUF009
     # prepares a worker and seeds it: (worker_id, num_workers, dataset) -> the seed. Called in the
     # worker, where get_worker_info() already answers, with a seed that this one then replaces. In a
@@ -60,12 +60,12 @@ class WorkerConfig:
     snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
     shown_seed: int | None = None  # what torch.initial_seed() returns, if the worker has its own
 
-    makes_stale: bool = False  # batches of an abandoned epoch are still made
-    is_for_device: bool = False  # a device reads the batches, and no cache of the processor's
-    has_pure_samples: bool = False  # of the dataset: workers may make rows of each other's batches
+    makes_stale: bool = False  # batches are still made when the loop has left the epoch
+    is_for_device: bool = False  # a device reads the batches, so the processor's cache is no use
+    has_pure_samples: bool = False  # of the dataset: workers may share batches
     reseed: Reseed | None = None  # called before each batch, with the dataset and the batch's seed
-    tolerance: Tolerance | None = None  # of samples that fail; None: their exceptions are raised
-    ranks: Ranks | ConfigError | None = None  # of the trainer's training, by which `shard` divides
+    tolerance: Tolerance | None = None  # of failing samples; None: raise their exceptions
+    ranks: Ranks | ConfigError | None = None  # ranks of the trainer's training, for `shard`
 
     @property
     def seeds_each_batch(self) -> bool:
@@ -73,9 +73,9 @@ class WorkerConfig:
         return self.seed is not None and self.seed_globals
 
     def uncached_from(self, in_flight: int) -> int:
-        """Return the bytes of a batch from which on its samples are copied past the cache.
+        """Return from how many bytes on batches are copied past the cache.
 
-        Batches in flight that fill half the cache have left it before the consumer comes to them.
+        Batches in flight that fill half the cache are evicted before the consumer reads them.
         """
         return 0 if self.is_for_device else cache_nbytes() // (2 * in_flight)
 
@@ -86,13 +86,12 @@ class WorkerConfig:
 
 
 class WorkerError(NamedTuple):
-    """What a worker sends to the trainer when a batch fails.
+    """A worker's report to the trainer of a batch that failed.
 
-    `error`: the exception, or in a process what `exception_codec.encode` made of it; `traceback`:
-    the worker's, "" where the exception has it; `row`: of the sample in its batch, -1: none in
-    particular; `drawn`: how many samples of an iterable dataset were drawn for the batch; `bad`:
-    samples of it that failed, where that is tolerated; `is_nothing`: those were all, and nothing is
-    raised.
+    `error`: the exception, in a process encoded by `exception_codec.encode`; `traceback`: the
+    worker's, "" if the exception has it; `row`: of the sample in its batch, -1: of no sample;
+    `drawn`: how many samples of an iterable dataset were drawn for the batch; `bad`: its samples
+    that failed, if failures are tolerated; `is_nothing`: all samples failed, and nothing is raised.
     """
 
     error: Any
@@ -116,7 +115,7 @@ def run(
     loop = open_loop(channel, config, worker_id, rng_lock)
     if loop is None:
         return
-    with suppress(LoaderEnded):  # it came between two samples, of which none is to be interrupted
+    with suppress(LoaderEnded):  # it came between two samples: neither is interrupted
         while (task := channel.next_task()) is not None:
             loop.step(*task)
             del task
@@ -129,7 +128,7 @@ def open_loop(
     worker_id: int,
     rng_lock: GlobalRngLock | None = None,
 ) -> WorkerLoop | None:
-    """Prepare and seed a worker, and tell the trainer; None: it cannot start.
+    """Prepare and seed a worker, and report its start; None: it cannot start.
 
     Args:
         channel: the worker's.
@@ -160,13 +159,13 @@ class WorkerLoop:
     """Makes the batch of one task after the other: in a process, a thread, or the caller.
 
     Args:
-        channel: takes batches and failures; a WorkerChannel, or its stand-in in the trainer.
+        channel: takes batches and failures; a WorkerChannel, or a LocalChannel in the trainer.
         config: see WorkerConfig.
         worker_id: from 0.
         rng: the generators of a worker thread; None: the global ones are its own.
-        rng_lock: guards the global random state, where that is not this worker's own.
-        is_inline: the consumer runs it. What the handler of a signal raises, as for Ctrl-C, then
-            passes through; the caller does the same task again.
+        rng_lock: guards the global random state, if threads share it.
+        is_inline: whether the consumer runs it. Then exceptions of signal handlers, as for Ctrl-C,
+            pass through, and the caller does the same task again.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class WorkerLoop:
         self.base_seed = config.base_seed
         self._shares = False
         self._watch: RandomWatch | None = None
-        # of the dataset's set_epoch or load_state_dict; raised in place of the next batch
+        # error of the dataset's set_epoch or load_state_dict, raised in place of the next batch
         self.start_error: BaseException | None = None
 
     @property
@@ -197,11 +196,11 @@ class WorkerLoop:
         return self._config.seed is not None and self._config.seed_globals
 
     def share(self) -> None:
-        """Make batches together with the other workers, where that cannot change what is in them.
+        """Share batches with the other workers, if that cannot change their samples.
 
-        Only samples that the dataset says are pure can be made elsewhere: any other dataset may
-        carry something from one sample to the next. Worker threads with `seed` do not share: their
-        one global random state is seeded for each batch.
+        Only samples that the dataset declares pure can be made elsewhere: other datasets may carry
+        state from one sample to the next. Worker threads with `seed` do not share: their one global
+        random state is seeded for each batch.
         """
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:
@@ -224,7 +223,7 @@ class WorkerLoop:
             reseed(number)
 
     def close(self) -> None:
-        """Let go of the fetcher, and so of the dataset's iterator."""
+        """Drop the fetcher, and with it the dataset's iterator."""
         self._channel.set_attachment(None)
 
     def start_epoch(self, start: EpochStart) -> None:
@@ -237,12 +236,12 @@ class WorkerLoop:
             if self._is_inline and is_interrupt(error):
                 raise
             self.start_error = error
-        context.set_task(self.base_seed, self._channel.epoch)  # for rows of others' batches
+        context.set_task(self.base_seed, self._channel.epoch)  # for rows of other workers' batches
         if self._shares:
             self._channel.pause_sharing(self.start_error is not None)
 
     def _enter_epoch(self) -> None:
-        """Begin the epoch now, and send the state that it begins with."""
+        """Begin the epoch now, and send its initial state."""
         channel, state = self._channel, None
         context.set_task(self.base_seed, channel.epoch)
         if self.start_error is None:
@@ -295,11 +294,11 @@ class WorkerLoop:
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except LoaderEnded:
-            raise  # nobody waits for an answer
+            raise  # no answer is awaited
         except BaseException as error:
             if self._is_inline and is_interrupt(error):
                 raise
-            row = channel.position if fetcher.is_stacking else fetcher.row
+            row = channel.row if fetcher.is_stacking else fetcher.row
             drawn = 0
             if isinstance(fetcher, StreamFetcher):
                 drawn = fetcher.drawn_by_failure(channel)
@@ -309,13 +308,13 @@ class WorkerLoop:
         fetcher.row = -1
         fetcher.is_stacking = False
         error = self.start_error
-        if isinstance(fetcher, StreamFetcher):  # raised once; with a map-style dataset, each time
+        if isinstance(fetcher, StreamFetcher):  # raised once; with a map-style dataset each time
             self.start_error = None
-            fetcher.give_up(self._channel.run)
+            fetcher.stop(self._channel.run)
         try:
             raise error or DatasetError("the epoch could not be started")
         finally:
-            del error  # else this frame, which is in its traceback, keeps it alive
+            del error  # otherwise its traceback's frame keeps it alive
 
 
 def _prepare(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
@@ -342,7 +341,7 @@ def _prepare(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
 
 
 def _heed_seeding(config: WorkerConfig) -> WorkerConfig:
-    """Key the batches by the seed that `worker_init_fn` gave torch, if it gave one."""
+    """Key the batches by the seed that `worker_init_fn` gave to torch, if any."""
     info, own = context.get_worker_info(), seeds.torch_seed()
     if info is None or own is None or own == info.seed or config.seed is None:
         return config
@@ -352,7 +351,7 @@ def _heed_seeding(config: WorkerConfig) -> WorkerConfig:
 def _use_one_thread() -> None:
     """Make torch compute in one thread, if it is imported.
 
-    There are many workers, and the threads that torch had before a fork do not exist after it.
+    There are many workers, and torch's threads do not survive a fork.
     """
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_num_threads"):
@@ -375,13 +374,13 @@ def make_fetcher(
         if config.tolerance is not None:
             return TolerantFetcher(config.tolerance, worker_id, *given)
         return Fetcher(*given)
-    turn = (worker_id, max(1, config.num_workers))
+    worker = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset,
         config.collate_fn,
         config.stream,
         is_shared,
-        turn,
+        worker,
         snapshots,
         is_inline,
         config.tolerance,
@@ -402,14 +401,14 @@ def seeded(
     if rng is not None:
         rng.reseed(value)
     if rng_lock is not None and (config.seed_globals or config.reseed is not None):
-        return rng_lock.turn(value if config.seed_globals else None)
+        return rng_lock.hold(value if config.seed_globals else None)
     if config.seed_globals:
         seeds.seed_known_libraries(value, config.shown_seed)
     return _NOTHING
 
 
 def reseed_dataset(config: WorkerConfig, epoch: int, number: int) -> None:
-    """Have the user's `reseed` seed the dataset's own generators for a batch."""
+    """Call the user's `reseed` to seed the dataset's own generators for a batch."""
     if config.reseed is not None and config.seed is not None:
         config.reseed(config.dataset, seeds.batch_seed(config.seed, epoch, number))
 
@@ -417,7 +416,7 @@ def reseed_dataset(config: WorkerConfig, epoch: int, number: int) -> None:
 def reseeding(
     config: WorkerConfig, epoch: int, rng: WorkerRng | None
 ) -> Callable[[int], None] | None:
-    """Return the function that seeds again, within a turn, for batches that are drawn again."""
+    """Return the function that seeds again, within a hold, for batches that are drawn again."""
     if config.seed is None:
         return None
     seed, seeds_globals, shown = config.seed, config.seed_globals, config.shown_seed
@@ -434,7 +433,7 @@ def reseeding(
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
-# reads and writes past any override
+# read and write past any override
 _traceback_of: Any = BaseException.__dict__["__traceback__"]
 
 
@@ -445,7 +444,7 @@ def _carry(
     drawn: int = 0,
     bad: tuple[BadSample, ...] = (),
 ) -> Any:
-    """Return what is sent to the trainer for an exception: a WorkerError, pickled in a process."""
+    """Return the payload for an exception: a WorkerError, pickled in a process."""
     if isinstance(error, NothingLeft):
         found = WorkerError(None, "", row, drawn, bad, is_nothing=True)
         return found if is_thread else pickle.dumps(found)
@@ -458,5 +457,5 @@ def _carry(
 def carried(
     error: BaseException, row: int = -1, drawn: int = 0, bad: tuple[BadSample, ...] = ()
 ) -> bytes:
-    """Return the WorkerError of an exception as a worker process sends it."""
+    """Return the WorkerError of an exception, as a worker process sends it."""
     return pickle.dumps(WorkerError(encode(error), traceback_text(error), row, drawn, bad))

@@ -1,7 +1,7 @@
 """Whether samples depend on the global random state of their worker.
 
-A batch of samples that do is made by one worker alone: others would draw other numbers. Imports
-seeds. A RandomWatch belongs to one worker process and is used in its main thread.
+If they do, one worker makes the whole batch: others would draw other numbers. Imports seeds. A
+RandomWatch belongs to one worker process and is used in its main thread.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ class RandomWatch:
     """Tells whether anything was drawn from the global random state since a batch began.
 
     Args:
-        reseed: called with the epoch and the number of a batch, makes the state that it begins
-            with; None: batches are not seeded, and none may have drawn anything since this was
-            made.
+        reseed: called with the epoch and the number of a batch, sets its initial state; None:
+            batches are not seeded, and none may have drawn since this object was made.
 
     Attributes:
-        epoch, number: of the batch in hand.
+        epoch, number: of the current batch.
     """
 
     def __init__(self, reseed: Callable[[int, int], None] | None = None) -> None:
         self.epoch = self.number = 0
         self._reseed = reseed
-        self._start = CapturedState()  # when this was made, or the last `begins_untouched` called
+        self._start = CapturedState()  # or of the last `begins_untouched`
 
     def capture(self) -> CapturedState:
         """Return the state as it is."""
         return CapturedState()
 
     def begins_untouched(self) -> bool:
-        """Whether the state is still the one that the batch in hand began with."""
+        """Whether the state is still the initial state of the current batch."""
         now = CapturedState()
         if self._reseed is not None:
             self._reseed(self.epoch, self.number)
@@ -44,9 +43,9 @@ class RandomWatch:
         return now == self._start
 
     def is_untouched(self) -> bool:
-        """Whether it still is, after `begins_untouched` said so."""
+        """Whether the state is still the same since `begins_untouched` returned True."""
         return CapturedState() == self._start
 
     def restart(self) -> None:
-        """Make the state the one that the batch in hand began with."""
+        """Restore the initial state of the current batch."""
         self._start.put_back()

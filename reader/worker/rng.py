@@ -1,4 +1,4 @@
-"""The random generators of one worker thread, beside the global ones that all threads share.
+"""The random generators of one worker thread, besides the global ones that all threads share.
 
 Imports numpy, and uses torch only where it is already imported. A WorkerRng belongs to one thread:
 the loop seeds it, and the user's code in that thread draws from it.
@@ -18,14 +18,14 @@ _LOW_64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class WorkerRng:
-    """Generators that no other thread draws from; `get_worker_info().rng` in a worker thread.
+    """Generators of one thread alone: `get_worker_info().rng` in a worker thread.
 
     Each is made on first use, and stays the same object while the thread runs. With `seed=` of the
     loader they are seeded before each batch, from (seed, epoch, number of the batch); without it
     once, with the worker's own seed. The names are those of torch 2.13.
 
     Args:
-        seed: what they are seeded with; only the low 64 bits are used.
+        seed: their seed; only the low 64 bits are used.
     """
 
     def __init__(self, seed: int) -> None:
@@ -58,7 +58,7 @@ class WorkerRng:
         return self._torch
 
     def reseed(self, seed: int) -> None:
-        """Seed the generators anew, in place."""
+        """Seed the generators again, in place."""
         self._seed = seed & _LOW_64
         if self._random is not None:
             self._random.seed(self._seed)

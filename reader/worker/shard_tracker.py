@@ -1,4 +1,4 @@
-"""Count how many items of its share of `reader.shard` each worker takes, for a resume.
+"""Count how many items of its `reader.shard` each worker takes, for a resume.
 
 Imports `reader.data.remaining_ranges` and `reader.errors`. The tracker is one per thread: the
 fetcher of an iterable dataset sets it in the thread in which the dataset then calls `shard`.
@@ -23,10 +23,10 @@ class ShardShare:
     """One call of `shard` in a worker's iteration.
 
     Args:
-        divided: what there was to divide.
-        ranks: over how many ranks.
-        contiguous: in runs; else round robin.
-        positions: those of this worker; None: as `shard_items` divides a whole sequence.
+        divided: the items to divide, as ranges.
+        ranks: how many ranks divide them.
+        contiguous: in runs; otherwise round robin.
+        positions: of this worker's items; None: as `shard_items` divides a whole sequence.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ShardShare:
         return _MANY - length_hint(self._counter)
 
     def to_json(self) -> dict[str, Any]:
-        """What was divided, and how; the same in all workers."""
+        """The division, as plain data; the same in all workers."""
         return {
             "rest": self._divided.to_json(),
             "ranks": self._ranks,
@@ -57,23 +57,23 @@ class ShardShare:
 
 
 class ShardTracker:
-    """What one iteration takes of each call of `shard`.
+    """Counts the items that one iteration takes of each call of `shard`.
 
     Args:
-        left: what a resume divides anew: as `ShardShare.to_json`, with what each worker has
-            `taken`; None: nothing.
-        ranks: over how many ranks it must be divided when `left` is None; None: any number.
+        left: the items that a resume divides anew: as `ShardShare.to_json`, with the `taken` of
+            each worker; None: nothing.
+        ranks: how many ranks must divide it when `left` is None; None: any number.
     """
 
     def __init__(self, left: dict[str, Any] | None, ranks: int | None = None) -> None:
         self.left = left
         self._ranks = ranks
         self.begun: list[ShardShare] = []
-        self.is_lost = False  # the samples are not the items, one for each
+        self.is_lost = False  # there is not one sample for each item
 
     @property
     def only_share(self) -> ShardShare | None:
-        """The share whose items may be the samples, one for each; None: there is no such one."""
+        """The one share, if each of its items may be one sample; otherwise None."""
         return self.begun[0] if len(self.begun) == 1 and not self.is_lost else None
 
     def begin(self, splits: Splits, contiguous: bool, length: int | None) -> ShardShare:
@@ -105,13 +105,13 @@ _state = _State()
 
 
 def track_shards(tracker: ShardTracker | None) -> ShardTracker | None:
-    """Have `tracker` note what `shard` divides in this thread; returns what did so before."""
+    """Make `tracker` note the calls of `shard` in this thread; returns the tracker before."""
     before, _state.tracker = _state.tracker, tracker
     return before
 
 
 def lose_track() -> None:
-    """Note that this thread's samples are not the items of `shard`, one for each."""
+    """Note that this thread does not make one sample of each item of `shard`."""
     if _state.tracker is not None:
         _state.tracker.is_lost = True
 

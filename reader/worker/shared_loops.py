@@ -1,4 +1,4 @@
-"""The loops of several loaders in one worker process: one task of each in turn.
+"""The loops of several loaders in one worker process: one task of each, in rotation.
 
 Imports this package's loop and context, and the random state. It belongs to the main thread of a
 worker process. Each loader finds the worker as it left it: `get_worker_info`, and the global random
@@ -21,24 +21,24 @@ from reader.worker.loop import WorkerConfig, WorkerLoop, carried, open_loop
 
 __all__ = ["SharedLoops"]
 
-_COUNT_NS = 10_000_000  # between two looks at the clock of cores, while it works for one loader
+_COUNT_NS = 10_000_000  # interval at which CPU time is read while it works for one loader
 
 
 @dataclasses.dataclass
 class _Desk:
-    """A loader's work here, and what it sees of the worker; None where it is at work just now."""
+    """A loader's loop in this worker, and its saved view of the worker, None while it works."""
 
     channel: WorkerChannel
     part: int
     config: WorkerConfig
     loop: WorkerLoop | None = None
-    seen: Any = None  # of `context`
-    shown: LibraryInfo | None = None  # what other libraries say of the worker
+    seen: Any = None  # the state of `context`
+    shown: LibraryInfo | None = None  # the answer of other libraries
     random: CapturedState | None = None
 
 
 class SharedLoops:
-    """Makes the batches of several loaders, one task of each in turn.
+    """Makes the batches of several loaders, one task of each in rotation.
 
     Args:
         worker_id: from 0; the same for all of them.
@@ -48,11 +48,11 @@ class SharedLoops:
     def __init__(self, worker_id: int, enter: Callable[[int], None]) -> None:
         self._worker_id = worker_id
         self._enter_part = enter
-        self._part = 0  # that it was called with last
+        self._part = 0  # its last argument
         self._desks: list[_Desk] = []
-        self._at: _Desk | None = None  # the one at which the worker is
+        self._at: _Desk | None = None  # the loader that the worker works for
         self._running: WorkerChannel | None = None  # whose loader's code runs
-        # at the last look at the clock of cores: what it said, and when that was
+        # the last reading of CPU time, and when it was read
         self._computed_ns, self._counted_ns = time.process_time_ns(), time.monotonic_ns()
 
     @property
@@ -62,13 +62,13 @@ class SharedLoops:
 
     @property
     def is_interruptible(self) -> bool:
-        """Whether code runs of a loader that has stopped."""
+        """Whether the running code belongs to a loader that has stopped."""
         return self._running is not None and self._running.is_stopped
 
     def open(
         self, channel: WorkerChannel, part: int, find_config: Callable[[], WorkerConfig]
     ) -> None:
-        """Begin to work for a loader, unless it has stopped; it is told if that fails."""
+        """Begin to work for a loader, unless it has stopped; a failure is reported to it."""
         self._leave()
         self._say(part)
         if channel.is_stopped:
@@ -76,7 +76,7 @@ class SharedLoops:
         self._running = channel
         interruption.begin()
         try:
-            config = find_config()  # which may unpickle it
+            config = find_config()  # may unpickle it
             desk = _Desk(channel, part, config)
             desk.loop = open_loop(channel, config, self._worker_id)
         except BaseException as error:
@@ -84,7 +84,7 @@ class SharedLoops:
             channel.fail(carried(error))
             return
         self._running = None
-        self._count(None)  # what a start computes is not for batches
+        self._count(None)  # the CPU time of a start is not counted for batches
         if desk.loop is None:
             context.entered()
             return
@@ -92,7 +92,7 @@ class SharedLoops:
         self._desks.append(desk)
 
     def rest(self) -> None:
-        """Say that no code of a loader runs: there is nothing to do."""
+        """Show that no code of a loader runs: there is nothing to do."""
         self._count(self._at)
         self._say(0)
 
@@ -121,11 +121,11 @@ class SharedLoops:
             self._running = channel
             loop.step(*task)
             self._running = None
-        except LoaderEnded:  # it came just behind the sample
+        except LoaderEnded:  # it came just after the sample
             self._running = None
 
     def enter(self, channel: WorkerChannel) -> WorkerLoop | None:
-        """Be at work for the loader of a channel; returns its loop, None: there is none."""
+        """Switch to the loader of a channel; returns its loop, or None if there is none."""
         for desk in self._desks:
             if desk.channel is channel:
                 if self._at is not desk:
@@ -148,7 +148,7 @@ class SharedLoops:
         if self._at is not desk:
             if not desk.channel.has_work:
                 return None
-            self._enter(desk)  # before anything of the user's is called, or unpickled
+            self._enter(desk)  # before any code of the user's runs or unpickles
         if self._part != desk.part:
             self._say(desk.part)
         return desk.channel.next_task(waits=False)
@@ -163,7 +163,7 @@ class SharedLoops:
         self._at = desk
 
     def _count(self, desk: _Desk | None) -> None:
-        """Count what was computed since the last time, for a loader."""
+        """Count the CPU time since the last reading for a loader."""
         before, self._computed_ns = self._computed_ns, time.process_time_ns()
         self._counted_ns = time.monotonic_ns()
         if desk is not None:

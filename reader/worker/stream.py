@@ -35,7 +35,7 @@ class Stream:
 
 
 class _Phase(enum.Enum):
-    """How far the dataset's iterator of an epoch is."""
+    """The state of the dataset's iterator in an epoch."""
 
     NEW = "not made yet"
     OPEN = "made; exhausted if `_samples` is None"
@@ -44,7 +44,7 @@ class _Phase(enum.Enum):
 
 
 class _Restored(enum.Enum):
-    """Whether a state was loaded into the dataset, and what came of it."""
+    """Whether a state was loaded into the dataset, and what happened since."""
 
     NO = "no state, or it has yielded samples"
     LOADED = "not iterated over since"
@@ -56,16 +56,16 @@ class StreamFetcher:
     """Draws samples, collates them and hands the batch to the channel.
 
     Args:
-        dataset: anything with `__iter__`, which is called when an epoch's first batch is due.
+        dataset: anything with `__iter__`, called when an epoch's first batch is due.
         collate_fn: called with the list of samples of a batch, or with one sample without batching;
             None stacks the samples in place.
         stream: see Stream.
         is_shared: other threads iterate over the same dataset.
-        turn: (this worker, how many workers there are).
-        snapshots: takes the states that are sent with batches; None: none are.
-        is_inline: Ctrl-C may come anywhere, and the same task is then done again: the samples are
-            drawn first, and kept.
-        tolerance: what becomes of draws that fail; None: their exceptions are answers.
+        worker: (this worker, how many workers there are).
+        snapshots: takes the states that are sent with batches; None: no states are sent.
+        is_inline: whether Ctrl-C may come anywhere, and the same task is done again then: samples
+            are drawn first, and kept.
+        tolerance: treatment of draws that fail; None: their exceptions are answers.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class StreamFetcher:
         collate_fn: Callable[[Any], Any] | None,
         stream: Stream,
         is_shared: bool = False,
-        turn: tuple[int, int] = (0, 1),
+        worker: tuple[int, int] = (0, 1),
         snapshots: WorkerState | None = None,
         is_inline: bool = False,
         tolerance: Tolerance | None = None,
@@ -85,29 +85,29 @@ class StreamFetcher:
         self._tolerance = tolerance
         self._tolerant: TolerantIterator | None = None  # around the dataset's iterator
         self._is_shared = is_shared
-        self._turn = turn
-        self._snapshots = snapshots or WorkerState(turn[0], dataset, 0, False, is_shared)
+        self._worker = worker
+        self._snapshots = snapshots or WorkerState(worker[0], dataset, 0, False, is_shared)
         self.reseed: Callable[[int], None] | None = None  # called with the number of a batch
         self.row = -1  # the current sample; -1: none in particular
-        self.is_stacking = False  # if so, the channel knows the current sample
+        self.is_stacking = False  # whether the channel knows the current sample
         self.one_by_one = True
         self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
         self._phase = _Phase.NEW
         self._restored = _Restored.NO
         self._samples: Iterator[Any] | None = None  # None when exhausted
         self._made = 0  # batches of this epoch, errors too
-        self._cursor: dict[str, Any] = {}  # where to resume, until the iterator is made
+        self._cursor: dict[str, Any] = {}  # where to resume; empty once the iterator is made
         self._given: tuple[int, dict[str, Any]] = (-1, {})  # (run, its cursor)
         self._is_drawing = False  # samples are being drawn for the current batch
         self._is_short = False  # the current batch is the last one
         self._drawn = 0  # samples in all batches before the current one
         self._drawn_now = 0  # samples in the current one
         self._tracker = ShardTracker(None)
-        # the shares that the trainer was sent last; {}: none yet; None: they are not known
+        # the shares last sent to the trainer; {}: none yet; None: unknown
         self._sent_shares: dict[str, Any] | None = {}
-        self._no_room: dict[int, DrawnBatch] = {}  # batch -> what was drawn for it
+        self._no_room: dict[int, DrawnBatch] = {}  # batch number -> the samples drawn for it
         self._is_inline = is_inline
-        self._newest = DrawnBatch([])  # inline: of the task in hand
+        self._newest = DrawnBatch([])  # inline: of the current task
 
     def resume(self, run: int, cursor: dict[str, Any]) -> None:
         """Resume at `cursor` in `run`. Raises what the user's code raises."""
@@ -117,7 +117,7 @@ class StreamFetcher:
             self._restored = _Restored.LOADED
 
     def enter(self, run: int) -> WorkerSnapshot | None:
-        """Make the iterator now; returns the state before the first batch, where one is kept."""
+        """Make the iterator now; returns the state before the first batch, if states are kept."""
         self._begin(run)
         before = track_shards(None)
         try:
@@ -128,11 +128,11 @@ class StreamFetcher:
         return self._snapshots.first()
 
     def pass_end(self) -> None:
-        """Exhaust a dataset that was restored at its end; else its next epoch may be empty."""
+        """Exhaust a dataset that was restored at its end; otherwise its next epoch may be empty."""
         if self._restored is _Restored.LOADED and next(iter(self.dataset), _END) is not _END:
             self._snapshots.restore(self._given[1])  # the state was that of a fresh start
 
-    def give_up(self, run: int) -> None:
+    def stop(self, run: int) -> None:
         """Yield nothing more in this attempt at an epoch."""
         self._begin(run)
         self._phase = _Phase.OPEN
@@ -145,14 +145,14 @@ class StreamFetcher:
         """
         self._begin(run)
         if self._is_inline:
-            # a task begins, or is done again: then only what was drawn for it is kept
+            # a task begins, or is done again: keep only the samples drawn for it
             newest = self._newest
             if newest.task == (run, seq):
                 self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
             else:
                 counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
                 self._newest = DrawnBatch([], task=(run, seq), counts=counts)
-        worker, workers = self._turn
+        worker, workers = self._worker
         return self._made * workers + worker
 
     def _begin(self, run: int) -> None:
@@ -160,7 +160,7 @@ class StreamFetcher:
             return
         self._run = run
         self._no_room.clear()
-        self._samples = None  # frees an abandoned iterator before the next one is made
+        self._samples = None  # free an unfinished iterator before the next one is made
         self._snapshots.follow(None)
         self._cursor = self._given[1] if self._given[0] == run else {}
         self._made = self._cursor.get("made", 0)
@@ -179,7 +179,7 @@ class StreamFetcher:
             drawn = self._no_room[keys]
         else:
             drawn = self._newest if self._is_inline else DrawnBatch([])
-        # without workers, other iterators may be at work in this thread; else it is the worker's
+        # without workers, other iterators may work in this thread
         before = track_shards(self._tracker) if self._is_inline else None
         try:
             if kind == TaskKind.TASK_AGAIN:
@@ -189,7 +189,7 @@ class StreamFetcher:
         except ArenaFull:
             self._no_room[number] = drawn
             if drawn.snapshot is not None and not drawn.is_end:
-                drawn.snapshot()  # now: later the dataset has moved on
+                drawn.snapshot()  # taken now: later the dataset has moved on
             raise
         finally:
             if self._is_inline:
@@ -198,7 +198,7 @@ class StreamFetcher:
             self._no_room.pop(keys, None)
 
     def take_bad(self) -> tuple[BadSample, ...]:
-        """Return the draws that failed since the last batch, where that is tolerated."""
+        """Return the draws that failed since the last batch, if failures are tolerated."""
         return () if self._tolerant is None else self._tolerant.take_bad()
 
     def _follow(self, samples: Iterator[Any]) -> None:
@@ -219,7 +219,7 @@ class StreamFetcher:
         if not self._is_drawing:
             return 0
         if self.is_stacking:
-            return size if channel.drew_all else channel.position + 1
+            return size if channel.drew_all else channel.row + 1
         return size if self.row < 0 else self.row + 1
 
     def _next(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
@@ -236,7 +236,7 @@ class StreamFetcher:
         drawn.snapshot = SnapshotTaker(self.snapshot, channel, is_due) if is_asked else None
         channel.set_attachment(drawn.snapshot)
         if self._samples is None and not drawn.samples and not drawn.made:
-            self._end(channel, drawn)
+            self._send_end(channel, drawn)
             return
         self._is_drawing = True
         try:
@@ -261,13 +261,13 @@ class StreamFetcher:
         self._made += 1
         raise DatasetError(
             f"the exception raised before has ended the generator of {type(self.dataset).__name__},"
-            f" which cannot continue: the remaining samples of worker {self._turn[0]} in this epoch"
-            " are lost. Catch exceptions inside the generator, or let __iter__ return an object"
-            " whose __next__ can be called again after an exception"
+            " which cannot continue: the remaining samples of worker"
+            f" {self._worker[0]} in this epoch are lost. Catch exceptions inside the generator, or"
+            " let __iter__ return an object whose __next__ can be called again after an exception"
         )
 
     def snapshot(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
-        """Return what is sent with a batch, once all its samples are drawn."""
+        """Return the snapshot to send with a batch, once all its samples are drawn."""
         is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
         self._drawn_now = self.stream.batch_size or 1
         is_news, shares = self._share_news(is_used_up)
@@ -276,11 +276,11 @@ class StreamFetcher:
         if not is_due:
             if not is_news and not bad:
                 return None
-            return WorkerSnapshot(self._turn[0], is_used_up, False, None, *news)
+            return WorkerSnapshot(self._worker[0], is_used_up, False, None, *news)
         return WorkerSnapshot(*self._snapshots.take(is_used_up)[:4], *news)
 
     def _share_news(self, is_used_up: bool) -> tuple[bool, dict[str, Any] | None]:
-        """Return whether `_sent_shares` has changed, and what it is now."""
+        """Return whether `_sent_shares` has changed, and its current value."""
         if self._tracker.left is not None:
             raise StateError(
                 f"the state was saved while reader.shard divided the items of"
@@ -289,24 +289,24 @@ class StreamFetcher:
             )
         found: dict[str, Any] | None = None
         share = None if self._snapshots.has_state else self._tracker.only_share
-        # else __iter__ buffers, drops or multiplies items: their count is no position
+        # otherwise __iter__ buffers, drops or multiplies items: their count is no position
         if share and (is_used_up or share.taken == self._drawn + self._drawn_now):
             found = share.to_json() if self._sent_shares == {} else self._sent_shares
         is_news = found != self._sent_shares
         self._sent_shares = found
         return is_news, found
 
-    def _end(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
-        """Send that this copy is exhausted; the first time with its last state."""
+    def _send_end(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
+        """Report that this copy is exhausted; the first time with its last state."""
         drawn.is_end = True
         self._samples = None
         bad = self.take_bad()
         if self._snapshots.is_wanted and self._phase is not _Phase.END_SENT:
-            channel.end(self._snapshots.take(True)._replace(bad=bad))
+            channel.send_end(self._snapshots.take(True)._replace(bad=bad))
         elif bad:
-            channel.end(WorkerSnapshot(self._turn[0], True, False, None, bad=bad))
+            channel.send_end(WorkerSnapshot(self._worker[0], True, False, None, bad=bad))
         else:
-            channel.end()
+            channel.send_end()
         self._phase = _Phase.END_SENT
 
     def _stack(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
@@ -317,11 +317,11 @@ class StreamFetcher:
         self.is_stacking = True
         try:
             is_sent = channel.stream(source, size, self.stream.drop_last)
-            is_empty = not is_sent and self._restored is not _Restored.NO and channel.position == 0
+            is_empty = not is_sent and self._restored is not _Restored.NO and channel.row == 0
             if is_empty and self._iterate_again():
                 self._stack(channel, drawn)
             elif not is_sent:
-                self._end(channel, drawn)
+                self._send_end(channel, drawn)
         except ArenaFull:
             if not drawn.is_end:
                 drawn.samples = channel.take_drawn()
@@ -336,7 +336,7 @@ class StreamFetcher:
                 self._samples = None
 
     def _collate(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
-        if drawn.made:  # a signal came since
+        if drawn.made:  # a signal came after it was made
             self._is_short = self._samples is None
         else:
             self._make_of_samples(channel, drawn)
@@ -355,7 +355,7 @@ class StreamFetcher:
             return
         short = len(samples) < most
         if not samples or (short and self.stream.drop_last):
-            self._end(channel, drawn)
+            self._send_end(channel, drawn)
             return
         if short:
             self._is_short = True
@@ -369,7 +369,7 @@ class StreamFetcher:
             drawn.made = [self.collate_fn(samples[0] if size is None else samples)]
         else:
             drawn.made = samples
-        drawn.samples = []  # what only the batch refers to is not copied: see LeafMaker
+        drawn.samples = []  # values that only the batch refers to are not copied: see LeafMaker
 
     def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:
@@ -381,20 +381,20 @@ class StreamFetcher:
             raise
 
     def _send(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
-        """Send what the arena had no room for before."""
+        """Send a batch that the arena had no memory for before."""
         channel.set_attachment(drawn.snapshot)
         if drawn.made:
             channel.write_from(drawn.made)
         elif drawn.is_end or (
             self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1)
         ):
-            self._end(channel, drawn)
+            self._send_end(channel, drawn)
         else:
             rows = list(range(len(drawn.samples)))
             channel.stack(drawn.samples, rows, None)
 
     def _open(self) -> None:
-        """Make the iterator, and bring it to the cursor."""
+        """Make the iterator, and advance it to the cursor."""
         cursor = self._cursor
         try:
             self._make_samples(cursor)
@@ -427,14 +427,14 @@ class StreamFetcher:
         put_rng(cursor)
         self._draw_delivered(after, number)
         if self.reseed is not None and (before or after or "iterator" in cursor):
-            worker, workers = self._turn
+            worker, workers = self._worker
             self.reseed(self._made * workers + worker)
-        self.take_bad()  # they were told with the batches that were delivered
+        self.take_bad()  # they were reported with delivered batches
 
     def _iterate_again(self) -> bool:
-        """Iterate once more if nothing came and the state may be that of an epoch's end.
+        """Iterate again if nothing came and the state may be that of an epoch's end.
 
-        Some datasets start every epoch where a state was loaded: they get their initial state back.
+        Some datasets start every epoch at the loaded state: restore their initial state.
         """
         if self._made > 1:
             return False
@@ -447,15 +447,15 @@ class StreamFetcher:
         else:
             return False
         if self.reseed is not None:
-            self.reseed(self._turn[0])
+            self.reseed(self._worker[0])
         samples = iter(self.dataset)
         self._follow(samples)
         self._snapshots.follow(samples)
         return True
 
     def _draw_delivered(self, draws: list[list[int]], number: int) -> int:
-        """Draw again what was delivered: [how many batches, samples drawn for each]."""
-        worker, workers = self._turn
+        """Draw the delivered samples again. `draws`: [how many batches, samples drawn for each]."""
+        worker, workers = self._worker
         for count, size in draws:
             for _ in range(count):
                 if self._samples is None:
@@ -463,7 +463,7 @@ class StreamFetcher:
                 if self.reseed is not None:
                     self.reseed(number * workers + worker)
                 number += 1
-                if size == 0:  # this was the error that the generator cannot continue
+                if size == 0:  # that was the error of a generator that cannot continue
                     self._phase = _Phase.OPEN
                     self._samples = None
                 self._draw_again(size)
@@ -475,11 +475,11 @@ class StreamFetcher:
             try:
                 while remaining > 0:
                     remaining -= 1
-                    # no islice: it would call iter(), which may start over
+                    # not islice: it would call iter(), which may start over
                     if next(samples, _END) is _END:
                         self._samples = None
                         return
             except StateError:
                 raise
-            except Exception:  # it was raised before, in place of its batch
+            except Exception:  # it was raised before in place of its batch
                 self._phase = _Phase.BROKEN if self._is_dead() else _Phase.OPEN

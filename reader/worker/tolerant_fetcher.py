@@ -1,6 +1,6 @@
-"""A fetcher of a map-style dataset that goes on where a sample fails.
+"""A fetcher of a map-style dataset that continues after a sample fails.
 
-Imports the fetcher. Like that it belongs to one worker and is used in its main thread.
+Imports the fetcher. It belongs to one worker and is used in its main thread.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from reader.worker.worker_state import WorkerSnapshot
 
 __all__ = ["TolerantFetcher"]
 
-_LONG_NS = 1_000_000  # a sample among quick ones that is noted
+_LONG_NS = 1_000_000  # samples that take longer are noted, among quick ones
 
 
 class TolerantFetcher(Fetcher):
     """Fetches samples; one that fails is left out, or another takes its place.
 
-    Each sample is fetched once, in its order, as without tolerance. What failed is sent with the
+    Each sample is fetched once, in its order, as without tolerance. The failures are sent with the
     batch.
 
     Args:
@@ -46,8 +46,8 @@ class TolerantFetcher(Fetcher):
         super().__init__(*others)
         self._tolerance = tolerance
         self._worker_id = worker_id
-        self._keys: list[Any] = []  # of the batch in hand
-        self._kept: list[Any] = []  # of them those whose samples are in it
+        self._keys: list[Any] = []  # of the current batch
+        self._kept: list[Any] = []  # the keys whose samples are in it
         self._bad: list[BadSample] = []
 
     @property
@@ -56,7 +56,7 @@ class TolerantFetcher(Fetcher):
         return False
 
     def take_bad(self) -> tuple[BadSample, ...]:
-        """Return the samples of the batch in hand that failed."""
+        """Return the samples of the current batch that failed."""
         found, self._bad = tuple(self._bad), []
         return found
 
@@ -76,7 +76,7 @@ class TolerantFetcher(Fetcher):
         return self._attached
 
     def _attached(self) -> WorkerSnapshot | None:
-        """Return what goes with the batch: the dataset's state, and what failed."""
+        """Return the attachment of the batch: the dataset's state and the failed samples."""
         found = self._snapshots.take() if self._snapshots.is_wanted else None
         bad = self.take_bad()
         if not bad:
@@ -100,7 +100,7 @@ class TolerantFetcher(Fetcher):
         self._write(channel, samples, self._kept)
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
-        """Return the samples of a batch, those that can be had. Raises NothingLeft if none can."""
+        """Return the samples of a batch that do not fail. Raises NothingLeft if all fail."""
         is_alone, self.one_by_one = self.one_by_one, False
         if self.getitems and not is_alone and not any(type(key) is BadKey for key in keys):
             try:
@@ -108,11 +108,11 @@ class TolerantFetcher(Fetcher):
                 return super()._samples(channel, list(keys))
             except Exception as error:
                 if not self._is_bad(error):
-                    raise  # else each is fetched by itself
+                    raise  # otherwise each is fetched by itself
         samples: list[Any] = []
         self._kept = []
         for row, key in enumerate(keys):
-            if channel.at_row(row) and row:
+            if channel.note_row(row) and row:
                 break
             self.row = row
             begun = time.monotonic_ns()
@@ -125,7 +125,7 @@ class TolerantFetcher(Fetcher):
             if channel.times_each or took_ns >= _LONG_NS:
                 channel.note_sample(row, key, took_ns)
         self.row = -1
-        channel.at_row(-1)
+        channel.note_row(-1)
         if not samples and not channel.is_stale:
             raise NothingLeft
         return samples
@@ -134,10 +134,10 @@ class TolerantFetcher(Fetcher):
         return self.dataset[key]
 
     def _filler(self, channel: WorkerChannel, fill: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what has a sample write itself, or the one that takes its place."""
+        """Return a fill function that writes a sample, or its substitute, into its row."""
 
         def filled(key: Any, out: Any) -> Any:
-            return self._sample(channel.position, key, lambda other: fill(other, out))
+            return self._sample(channel.row, key, lambda other: fill(other, out))
 
         return filled
 
@@ -173,11 +173,11 @@ class _Left(Exception):
 
 
 class _Replacing:
-    """The dataset, as it is when others take the place of samples that fail."""
+    """The dataset with substitutes in place of samples that fail."""
 
     def __init__(self, fetcher: TolerantFetcher, channel: WorkerChannel) -> None:
         self._fetcher = fetcher
         self._channel = channel
 
     def __getitem__(self, key: Any) -> Any:
-        return self._fetcher._sample(self._channel.position, key, self._fetcher._item)
+        return self._fetcher._sample(self._channel.row, key, self._fetcher._item)

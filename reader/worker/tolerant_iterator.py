@@ -1,6 +1,6 @@
-"""An iterator over a stream that goes on where a sample fails.
+"""An iterator over a stream that continues after a sample fails.
 
-Imports what is told of such a sample. It belongs to one worker.
+Imports bad_sample. It belongs to one worker.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MOST_IN_A_ROW = 100
 class TolerantIterator:
     """Draws from an iterator; a draw that fails is left out, or the sample before takes its place.
 
-    An iterator that cannot go on, as a generator that raised, raises its error, and so does one of
-    which a hundred draws in a row fail: a connection that is lost for good, for instance.
+    The error of an iterator that cannot continue is raised, such as of a generator that raised. So
+    is the error after a hundred failed draws in a row, for instance of a lost connection.
 
     Args:
-        source: what the dataset's `__iter__` returned.
-        replaces: whether the sample before takes the place; before the first one is had, draws that
-            fail are left out.
-        is_inline: Ctrl-C may come anywhere.
+        source: the result of the dataset's `__iter__`.
+        replaces: whether the sample before takes the place; failed draws before the first sample
+            are left out.
+        is_inline: whether Ctrl-C may come anywhere.
 
     Attributes:
         source: the iterator itself.
@@ -69,6 +69,6 @@ class TolerantIterator:
                 return sample
 
     def take_bad(self) -> tuple[BadSample, ...]:
-        """Return the draws that failed since this was asked last."""
+        """Return the draws that failed since the last call."""
         found, self._bad = tuple(self._bad), []
         return found

@@ -1,4 +1,4 @@
-"""The state of a worker: what it is sent when an epoch starts, and what it sends with batches.
+"""The state of a worker: sent to it when an epoch starts, and by it with batches.
 
 Imports `reader.data`. An EpochStart goes from the trainer to one worker; a WorkerState belongs to
 one worker and is used in its main thread, and the objects whose states it takes are the user's.
@@ -24,10 +24,10 @@ __all__ = ["EpochStart", "WorkerSnapshot", "WorkerState", "put_rng", "sends_snap
 class WorkerSnapshot(NamedTuple):
     """The state that a worker sends with a batch.
 
-    `is_used_up`: nothing comes after the batch; `is_position`: the states say where its dataset or
-    iterator is; `states`: pickled, None: none was taken; `shares`: with `has_shares`, what `shard`
-    divided, or None when that is not known; `bad`: samples of the batch that failed; `has_shard`:
-    whether `shard` was called in the epoch, None: it was told before.
+    `is_used_up`: nothing comes after the batch; `is_position`: the states hold the position of the
+    dataset or iterator; `states`: pickled, None: none was taken; `shares`: with `has_shares`, the
+    divisions of `shard`, or None when unknown; `bad`: samples of the batch that failed;
+    `has_shard`: whether `shard` was called in the epoch, None: it was reported before.
     """
 
     worker: int
@@ -42,11 +42,11 @@ class WorkerSnapshot(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EpochStart:
-    """What a worker is sent before its first task of an epoch.
+    """Sent to a worker before its first task of an epoch.
 
     `marks`: the epochs of its datasets; `base_seed`: keys `sample_rng`; `cursor`: where the worker
     resumes, pickled, since the trainer may be unable to unpickle it; None: at the beginning;
-    `sends_state`: the worker begins at once, and sends the state that it has then.
+    `sends_state`: the worker begins at once, and sends its initial state.
     """
 
     marks: list[Mark]
@@ -62,14 +62,14 @@ class EpochStart:
 
 
 class WorkerState:
-    """Takes the state of a worker, as often as it is wanted.
+    """Takes the state of a worker at the wanted interval.
 
     Args:
         worker_id: the worker's number.
         dataset: its copy.
-        every: take it once per so many batches of this worker; 0: never.
-        keeps_rng: take the global random state as well.
-        is_shared: other workers use the same dataset, whose state is then not taken.
+        every: take it once in this many batches of this worker; 0: never.
+        keeps_rng: whether to take the global random state as well.
+        is_shared: whether other workers use the same dataset; its state is then not taken.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class WorkerState:
         self.has_state = self._dataset is not None
 
     def follow(self, iterator: Any) -> None:
-        """Take the state of this iterator of the dataset, too; None: there is none now."""
+        """Take the state of this iterator of the dataset too; None: there is none now."""
         self._iterator = iterator if has_state(iterator) else None
         self.has_state = self._dataset is not None or self._iterator is not None
         self.is_wanted = bool(self._every) and (self.has_state or self._keeps_rng)
 
     def is_due(self, made: int) -> bool:
-        """Whether a state is sent with the batch after `made` others."""
-        # with the first one, too: before it, the state may still be that of the previous epoch
+        """Whether to send a state with the batch after `made` others."""
+        # also with the first one: before it, the state may still be the previous epoch's
         return self.is_wanted and (made == 0 or (made + 1) % self._every == 0)
 
     def take(self, is_used_up: bool = False) -> WorkerSnapshot:
-        """Return the state that the worker has now. Raises what the user's code raises.
+        """Return the worker's current state. Passes on exceptions of the user's code.
 
         `is_used_up`: nothing comes after the batch, and the state may be that of a fresh start.
         """
@@ -112,7 +112,7 @@ class WorkerState:
         return WorkerSnapshot(self._worker_id, is_used_up, is_position, pickle.dumps(found, 5))
 
     def first(self) -> WorkerSnapshot | None:
-        """Return the state before anything was drawn; None: there is none, or none yet."""
+        """Return the state before the first draw; None: there is none, or none yet."""
         if not self.is_wanted:
             return None
         with suppress(AttributeError):  # some objects have no state before their first sample

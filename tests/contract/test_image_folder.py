@@ -367,7 +367,7 @@ def test_a_folder_survives_pickle(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"root": "none"}, ConfigError, "there is no folder '.*none'"),
+        ({"root": "none"}, ConfigError, "no folder '.*none': pass the folder that holds one"),
         ({"root": "eel"}, ConfigError, "holds no folder: put the images in one for each class"),
         ({"extensions": [".png"]}, ConfigError, "2 have no file that ends in .png: cat, eel. Put"),
         ({"extensions": 3}, ConfigTypeError, "extensions must be endings of file names, such as"),

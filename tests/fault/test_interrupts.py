@@ -103,7 +103,7 @@ class Left(SafeExit):
     def __init__(self, ended: list[str]) -> None:
         self.ended = ended
 
-    def end(self) -> None:
+    def close(self) -> None:
         signal.raise_signal(signal.SIGUSR1)
         self.ended.append("left")
 

@@ -16,7 +16,7 @@ import pytest
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import encode_task
 from reader._core.wire.feeder import Feeder
-from reader.cluster.line import Line, NotStarted, Start
+from reader.cluster.line import LaunchRequest, Line, NotStarted
 from reader.cluster.remote_worker import CallTimes, Place
 from reader.cluster.reply import Reply
 
@@ -73,7 +73,7 @@ class Lines:
             fds = [os.dup(self.arena.fd), os.dup(self.feeder.bell), write]
             self.fds.append(fds)
             options: Any = (False, False, {}, self.suspects, self.clocks, lambda: None)
-            line = Line(Start(worker, 9, 4), fds, *options)
+            line = Line(LaunchRequest(worker, 9, 4), fds, *options)
             actor = Played()
             line.start(actor)
             self.lines.append(line)
@@ -94,7 +94,7 @@ class Lines:
     def close(self) -> None:
         for line, (_, bell, pipe) in zip(self.lines, self.fds):
             if not line.is_ended:
-                line.end(None)
+                line.close(None)
             elif line.worker in self.failed:  # it stays open
                 os.close(bell)
                 os.close(pipe)
@@ -119,7 +119,7 @@ def end(line: Line, kind: type[Exception]) -> None:
     with contextlib.suppress(kind):
         line.land()
         pytest.fail(f"no {kind.__name__} was raised")
-    line.end(kind("killed: the node is gone"))
+    line.close(kind("killed: the node is gone"))
 
 
 def ended(lines: Lines, worker: int) -> Any:

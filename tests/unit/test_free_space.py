@@ -50,10 +50,10 @@ def test_bytes_are_never_of_two_and_all_come_back(file: EntryFile) -> None:
             taken[at] = nbytes
         elif taken:
             at = order.choice(list(taken))
-            space.give_back(at, taken.pop(at))
+            space.release(at, taken.pop(at))
         assert space.used == sum(taken.values())
     for at, nbytes in taken.items():
-        space.give_back(at, nbytes)
+        space.release(at, nbytes)
     assert space.used == 0
     assert space.take(LIMIT) == 0  # in one piece
 
@@ -61,13 +61,13 @@ def test_bytes_are_never_of_two_and_all_come_back(file: EntryFile) -> None:
 def test_bytes_that_were_not_the_last_are_taken_again(file: EntryFile) -> None:
     space = space_of(file)
     first, second = space.take(10 * LINE), space.take(LIMIT - 10 * LINE)
-    assert not space.has_room(LINE)
-    space.give_back(first, 10 * LINE)
-    assert space.has_room(10 * LINE)
+    assert not space.has_space(LINE)
+    space.release(first, 10 * LINE)
+    assert space.has_space(10 * LINE)
     assert space.take(11 * LINE) == -1
     assert space.take(4 * LINE) == first
     assert space.take(6 * LINE) == first + 4 * LINE
-    space.give_back(second, LIMIT - 10 * LINE)
+    space.release(second, LIMIT - 10 * LINE)
     assert file.table.sum(END) == 10 * LINE
 
 
@@ -75,7 +75,7 @@ def test_a_link_that_is_damaged_costs_a_list(file: EntryFile) -> None:
     space = space_of(file)
     places = [space.take(8 * LINE) for _ in range(4)]
     for at in places[:3]:
-        space.give_back(at, 8 * LINE)
+        space.release(at, 8 * LINE)
     os.pwrite(file._fd, b"\xff", entries_begin(ENTRIES) + places[2] + 8)
     assert space.take(8 * LINE) == 32 * LINE
     assert space.take(8 * LINE) == 40 * LINE
@@ -88,7 +88,7 @@ def test_what_nobody_has_is_found_by_who_is_alone(file: EntryFile) -> None:
     size = space.used // 3
     lost = space.take(7 * LINE)  # by a process that was killed
     assert file.keep(3, 0, b'["none"]', [bytes(1000)])
-    assert table.forget(1, table.word(1))  # and another, before it gave the bytes back
+    assert table.drop(1, table.word(1))  # and another, before it gave the bytes back
     assert table.sum(FREE) == 0
     file.recover()
     assert space.used == 3 * size

@@ -33,19 +33,19 @@ def drawn_with(seed: int) -> float:
 
 
 class Holder:
-    """A thread that holds a turn from `begun` until `leave` is set, and draws at its end."""
+    """A thread that holds the state from `begun` until `leave` is set, and draws at its end."""
 
-    def __init__(self, turns: GlobalRngLock, seed: int, inside: Callable[[], None] | None = None):
+    def __init__(self, lock: GlobalRngLock, seed: int, inside: Callable[[], None] | None = None):
         self.begun, self.leave = threading.Event(), threading.Event()
         self.drawn: list[float] = []
         self.refused: list[BaseException] = []
-        self._turns, self._seed, self._inside = turns, seed, inside
+        self._lock, self._seed, self._inside = lock, seed, inside
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            with self._turns.turn(self._seed):
+            with self._lock.hold(self._seed):
                 self.begun.set()
                 if self._inside is not None:
                     self._inside()
@@ -60,7 +60,7 @@ class Holder:
         assert not self._thread.is_alive()
 
 
-def test_06_turns_of_two_pools_do_not_overlap_and_leave_the_state_as_it_was() -> None:
+def test_06_holds_of_two_pools_do_not_overlap_and_leave_the_state_as_it_was() -> None:
     before = random.getstate()
     first = Holder(GlobalRngLock(), 1)
     assert first.begun.wait(BOUND_S)
@@ -73,13 +73,13 @@ def test_06_turns_of_two_pools_do_not_overlap_and_leave_the_state_as_it_was() ->
     assert random.getstate() == before
 
 
-def test_06_turn_that_is_asked_for_in_another_lies_within_it() -> None:
+def test_06_hold_that_is_asked_for_in_another_lies_within_it() -> None:
     inner_drawn: list[float] = []
 
     def iterate() -> None:
-        turns = GlobalRngLock()
-        turns.ask()
-        inner = Holder(turns, 2)
+        lock = GlobalRngLock()
+        lock.ask()
+        inner = Holder(lock, 2)
         assert inner.begun.wait(BOUND_S)
         inner.end()
         inner_drawn.extend(inner.drawn)
@@ -90,34 +90,34 @@ def test_06_turn_that_is_asked_for_in_another_lies_within_it() -> None:
     assert outer.drawn == [drawn_with(1)]
 
 
-def test_04_turn_that_waits_is_given_up_when_its_pool_ends() -> None:
+def test_04_hold_that_waits_is_dropped_when_its_pool_ends() -> None:
     first = Holder(GlobalRngLock(), 1)
     assert first.begun.wait(BOUND_S)
-    turns = GlobalRngLock()
-    second = Holder(turns, 2)
-    turns.stop()
+    lock = GlobalRngLock()
+    second = Holder(lock, 2)
+    lock.stop()
     second.end()
     assert "closed before" in str(second.refused[0])
     first.end()
 
 
-def test_07_turn_that_does_not_end_is_taken_with_all_within_it() -> None:
+def test_07_hold_that_does_not_end_is_taken_with_all_within_it() -> None:
     before = random.getstate()
-    outer_turns, inner_turns = GlobalRngLock(), GlobalRngLock()
+    outer_lock, inner_lock = GlobalRngLock(), GlobalRngLock()
     inner: list[Holder] = []
     asked = threading.Event()
 
     def iterate() -> None:
-        inner_turns.ask()
-        inner.append(Holder(inner_turns, 2))
+        inner_lock.ask()
+        inner.append(Holder(inner_lock, 2))
         asked.set()
 
-    outer = Holder(outer_turns, 1, iterate)
+    outer = Holder(outer_lock, 1, iterate)
     assert outer.begun.wait(BOUND_S)
     assert asked.wait(BOUND_S)
     assert inner[0].begun.wait(BOUND_S)
-    outer_turns.stop()
-    outer_turns.abandon()
+    outer_lock.stop()
+    outer_lock.release()
     assert random.getstate() == before
     random.seed(9)
     mine = random.getstate()
@@ -129,17 +129,17 @@ def test_07_turn_that_does_not_end_is_taken_with_all_within_it() -> None:
     assert random.getstate() == same.getstate()  # neither put anything back
 
 
-def test_07_end_of_a_turn_is_waited_for_by_who_has_its_batch() -> None:
-    turns = GlobalRngLock()
-    turns.await_end()  # there is none
+def test_07_end_of_a_hold_is_waited_for_by_who_has_its_batch() -> None:
+    lock = GlobalRngLock()
+    lock.await_end()  # there is none
     before = random.getstate()
-    holder = Holder(turns, 1)
+    holder = Holder(lock, 1)
     assert holder.begun.wait(BOUND_S)
     GlobalRngLock().await_end()  # those of other pools are not waited for
     found: list[bool] = []
 
     def wait() -> None:
-        turns.await_end()
+        lock.await_end()
         found.append(random.getstate() == before)
 
     waiter = threading.Thread(target=wait)

@@ -72,7 +72,7 @@ class Paper:
         drawn, self.drawn = self.drawn, []
         return drawn
 
-    def end(self) -> None:
+    def send_end(self) -> None:
         self.sent.append("end")
 
 

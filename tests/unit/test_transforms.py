@@ -237,7 +237,7 @@ def test_a_change_of_colors_is_pillows(
 def test_a_turned_hue_is_pillows(factor: float) -> None:
     array = rng().integers(0, 256, (200, 200, 3), np.uint8)
     wanted = np.asarray(hue(Image.fromarray(array), factor)).astype(int)
-    found = color_changes.turn_hue(array.copy(), factor)
+    found = color_changes.shift_hue(array.copy(), factor)
     assert (found == wanted).all()
 
 

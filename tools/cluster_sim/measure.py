@@ -19,7 +19,7 @@ import numpy as np
 
 from reader import DataLoader, Ray
 from reader._core.memory.arena import Arena
-from reader.cluster.line import Line, Start
+from reader.cluster.line import LaunchRequest, Line
 from tools.cluster_sim.model import Measured
 from tools.local_cluster import LocalCluster
 
@@ -208,7 +208,7 @@ def _line_s() -> float:
     arena = Arena.create(count, 4)
     lines = [
         Line(
-            Start(n, 4, 4),
+            LaunchRequest(n, 4, 4),
             [os.dup(arena.fd), os.eventfd(0), os.eventfd(0)],
             False,
             False,
@@ -232,7 +232,7 @@ def _line_s() -> float:
 
     seconds = _median(look, 50) / count
     for line in lines:
-        line.end(None)
+        line.close(None)
     arena.close()
     return seconds
 

@@ -18,7 +18,7 @@ __all__ = ["INSIDE", "ITEM", "MODULES", "PublicName", "public_names", "shown_nam
 
 # How the core's classes work inside: the package uses it, and programs have no need of it.
 INSIDE = """adapted attached capsules imported is_page_locked joined layout lock_pages note
-numpy_fields objects place_fields plain_containers private_copy raise_finished schema seq
+numpy_fields objects place_fields plain_containers private_copy raise_closed schema seq
 slot_address slot_bytes storage storage_fields structure types view_array""".split()
 MODULES = (
     "reader",

@@ -1,4 +1,4 @@
-"""The arrays of a Gluon program: mx.nd arrays where mxnet is installed, else NumPy arrays.
+"""The arrays of a Gluon program: mx.nd arrays if mxnet is installed, otherwise NumPy arrays.
 
 Imports `reader.frameworks.mxnet` on first use, and with it mxnet. Keeps no state.
 """
@@ -23,7 +23,7 @@ def has_mxnet() -> bool:
 def as_nd(array: npt.NDArray[Any]) -> Any:
     """Return an mx.nd.NDArray on the memory of a NumPy array, which nothing else may write to.
 
-    Where mxnet is not installed, or has no such element type, the array itself.
+    Without mxnet, or if it lacks the element type, return the array itself.
     """
     if not has_mxnet():
         return array

@@ -1,4 +1,4 @@
-"""Gluon's BatchSampler: lists of indices, and what becomes of those that fill no batch.
+"""Gluon's BatchSampler: lists of indices, and its rules for those that fill no batch.
 
 Imports `reader.data`. A batch sampler runs in the trainer alone, and owns the carry of rollover;
 the order of an epoch belongs to its iterator, which a loader saves and resumes.
@@ -32,22 +32,22 @@ class BatchSampler(Sampler[list[Any]]):
     """Group the indices of a sampler into lists of `batch_size`.
 
     With 'rollover', indices that fill no batch are carried into the next epoch. An epoch takes them
-    when it begins, and keeps its own when it runs to its end: if it is abandoned, both are lost,
-    and `len` differs from epoch to epoch. This is Gluon's rule. A seeded sampler,
+    when it begins, and carries its own when it runs to its end. If the loop leaves it before, both
+    are lost. `len` differs from epoch to epoch. This is Gluon's rule. A seeded sampler,
     `RandomSampler(length, seed=1)`, has another rule: all epochs are one sequence that is cut into
-    batches. An epoch is then a function of (seed, epoch), however earlier ones ended.
-    The loader sets the epoch, or `set_epoch` does.
+    batches. An epoch is then a function of (seed, epoch), however earlier ones ended. The loader
+    sets the epoch, or `set_epoch` does.
 
-    A loader saves and resumes it, in the middle of an epoch as between two.
+    A loader saves and resumes it, within an epoch or between two.
 
     Args:
-        sampler: an iterable of indices that can be iterated over anew for each epoch.
+        sampler: an iterable of indices, iterated over again for each epoch.
         batch_size: how many indices make a batch, 1 or more.
         last_batch: of the indices at the end that fill no batch: 'keep' yields a short batch,
-            'discard' drops them, and 'rollover' begins the next epoch with them. As in Gluon,
-            another word is refused by `len`, and when an epoch ends with such indices.
+            'discard' drops them, and 'rollover' begins the next epoch with them. As in Gluon, other
+            words are refused only by `len`, and when an epoch ends with such indices.
 
-    An instance is a SeekableBatchSampler where the sampler and `last_batch` allow it.
+    An instance is a SeekableBatchSampler if the sampler and `last_batch` allow it.
 
     >>> batches = BatchSampler(range(5), 2, "rollover")
     >>> list(batches), list(batches)
@@ -56,11 +56,11 @@ class BatchSampler(Sampler[list[Any]]):
 
     def __new__(
         cls,
-        sampler: Any = None,  # an unpickled one has no arguments
+        sampler: Any = None,  # unpickling passes no arguments
         batch_size: int = 0,  # noqa: ARG004
         last_batch: str = "keep",
     ) -> BatchSampler:
-        """Choose the class: a loader asks the class whether an order can be opened anywhere."""
+        """Choose the class: a loader asks the class whether an order is seekable."""
         is_able = cls is BatchSampler and _is_seekable(sampler, last_batch)
         return super().__new__(SeekableBatchSampler if is_able else cls)
 
@@ -69,7 +69,7 @@ class BatchSampler(Sampler[list[Any]]):
         remedy = "It is how many indices make a batch."
         self.batch_size = as_int("batch_size", batch_size, low=1, remedy=remedy)
         self.last_batch = last_batch
-        self._carry: list[Any] = []  # what the next epoch begins with
+        self._carry: list[Any] = []  # the first indices of the next epoch
 
     def __iter__(self) -> Iterator[list[Any]]:
         return BatchIterator(self)
@@ -86,11 +86,11 @@ class BatchSampler(Sampler[list[Any]]):
         raise _unknown(self.last_batch)
 
     def _carried(self, count: int) -> int:  # noqa: ARG002
-        """How many carried indices the next epoch, with `count` of its own, begins with."""
+        """How many carried indices begin the next epoch, which has `count` of its own."""
         return len(self._carry)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, whose order later iterations take, if the sampler has any."""
+        """Choose the epoch, from 0, of later iterations' order, if the sampler has epochs."""
         set_epochs(epoch, self.sampler)
 
     def begin_epoch(self) -> list[Any]:
@@ -99,7 +99,7 @@ class BatchSampler(Sampler[list[Any]]):
         return carry
 
     def end_epoch(self, rest: list[Any]) -> bool:
-        """Return whether the indices left over are a short batch; else keep or drop them.
+        """Return whether the rest is a short batch; otherwise carry or drop it.
 
         Raises:
             ConfigError: `last_batch` is none of the three words.
@@ -117,7 +117,7 @@ class BatchSampler(Sampler[list[Any]]):
         return {"carry": _plain(self._carry)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next epoch begin with the carry of a state.
+        """Begin the next epoch with the carry of a state.
 
         Raises:
             StateError: it is no state of such a batch sampler. Nothing has changed then.
@@ -139,17 +139,16 @@ class BatchSampler(Sampler[list[Any]]):
 class SeekableBatchSampler(BatchSampler):
     """A batch sampler whose epochs begin at any batch at once, and depend on no epoch before them.
 
-    It is what BatchSampler makes of a sampler that can begin anywhere; with 'rollover', of one that
-    is seeded, too.
+    BatchSampler makes it of a seekable sampler; with 'rollover' the sampler must also be seeded.
     """
 
-    _loaded: tuple[int, int] | None = None  # the seed and epoch that the next iteration must take
+    _loaded: tuple[int, int] | None = None  # the seed and epoch of the next iteration
 
     def __iter__(self) -> Iterator[list[Any]]:
         return self.iter_from(0)
 
     def iter_from(self, position: int) -> Iterator[list[Any]]:
-        """Iterate over the batches from `position` on; seeks there at once."""
+        """Iterate over the batches from `position` on, in constant time."""
         carry = self._carry_now() if self.last_batch == "rollover" else []
         skipped = as_position(position) * self.batch_size - len(carry)
         indices = iterate_from(self.sampler, max(0, skipped))
@@ -158,7 +157,7 @@ class SeekableBatchSampler(BatchSampler):
         return batched(indices, self.batch_size, self.last_batch != "keep")
 
     def _carry_now(self) -> list[Any]:
-        """Return the last indices of earlier epochs, with which the first batch begins."""
+        """Return the last indices of earlier epochs, which begin the first batch."""
         key, self._loaded = self._loaded, None
         seed, epoch = key or (self.sampler.seed, self.sampler.epoch)
         count = len(self.sampler)
@@ -176,14 +175,14 @@ class SeekableBatchSampler(BatchSampler):
         return int(self.sampler.epoch * count % self.batch_size)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what repeats the last begun iteration: the state of the sampler, if it has one.
+        """Return the state of the sampler at the last begun iteration, if it has one.
 
         The state has no position: the consumer counts batches, and passes the count to `iter_from`.
         """
         return {"sampler": state_of(self.sampler)} if has_state(self.sampler) else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration, and it alone, be the one that the state describes.
+        """Repeat the state's iteration in the next iteration only.
 
         Raises:
             StateError: it is no state of such a batch sampler. Nothing has changed then.
@@ -195,7 +194,7 @@ class SeekableBatchSampler(BatchSampler):
             self._loaded = SeededSampler.check_state(state["sampler"])
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Change nothing. StateError: it is no state of such a batch sampler."""
+        """Check a state. StateError: it is no state of such a batch sampler."""
         if isinstance(state, dict) and ("sampler" in state) == has_state(self.sampler):
             check = getattr(self.sampler, "check_state", None)
             if check is not None:
@@ -209,7 +208,7 @@ class SeekableBatchSampler(BatchSampler):
 
 
 class BatchIterator(Iterator[list[Any]]):
-    """The batches of one epoch; it begins with the first of them, or when its state is asked for.
+    """The batches of one epoch, which begins with the first batch or the first `state_dict`.
 
     Args:
         batches: the batch sampler.
@@ -219,10 +218,10 @@ class BatchIterator(Iterator[list[Any]]):
         self._batches = batches
         self._loaded: dict[str, Any] | None = None
         self._order: Order | None = None  # of the sampler's indices, one by one; None: not begun
-        self._mark: Any = None  # of that order, after the indices that were taken
+        self._mark: Any = None  # mark of that order after the taken indices
         self._indices: Iterator[Any] = iter(())
         self._taken = 0  # indices of that order
-        self._carry: list[Any] = []  # what the next batch begins with
+        self._carry: list[Any] = []  # the first indices of the next batch
         self._is_over = False
 
     def __next__(self) -> list[Any]:
@@ -276,7 +275,7 @@ class BatchIterator(Iterator[list[Any]]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where another iterator was; only before the first batch.
+        """Continue where another iterator was; only before the first batch.
 
         Raises:
             StateError: it is no state of such an iterator. Nothing has changed then.
@@ -293,7 +292,7 @@ class BatchIterator(Iterator[list[Any]]):
 
 
 def _is_seekable(sampler: Any, last_batch: str) -> bool:
-    """Whether a BatchSampler of these arguments can begin anywhere."""
+    """Whether a BatchSampler with these arguments is seekable."""
     if not is_seekable(sampler, None) or is_sharding_sampler(sampler):
         return False
     if last_batch != "rollover":
@@ -303,7 +302,7 @@ def _is_seekable(sampler: Any, last_batch: str) -> bool:
 
 
 def _plain(indices: list[Any]) -> list[Any]:
-    """Return indices with integers of NumPy as Python's, which can be written as JSON."""
+    """Return indices as Python integers where they were NumPy's, for JSON."""
     return [operator.index(each) if hasattr(each, "__index__") else each for each in indices]
 
 

@@ -1,7 +1,7 @@
 """The batchify functions of `mx.gluon.data.batchify` (2.x), which write batches in place.
 
-Imports `reader.collate`. They run in workers, and keep no state but that Pad has warned; called by
-themselves they return arrays of MXNet where it is installed, else of NumPy.
+Imports `reader.collate`. They run in workers, and keep no state except that Pad has warned. Called
+directly they return arrays of MXNet if it is installed, otherwise of NumPy.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class PadValueError(CollateError, OverflowError):
 
 
 class Batchify(Collate):
-    """Base of the functions here: arrays are those of MXNet where it is installed."""
+    """Base of the functions here: makes arrays of MXNet if it is installed."""
 
     def make(self, rows: Rows) -> Any:
-        """Return the array of a field, when no loader writes it."""
+        """Return the array of a field that no loader writes."""
         return as_nd(rows.numpy())
 
 
@@ -71,7 +71,7 @@ class Pad(Batchify):
     GluonNLP's Pad, in `reader.compat.gluon.nlp.batchify`, pads one axis. Of NDArrays it warns once.
 
     Args:
-        val: what stands behind a sample, cast to the element type as NumPy casts; None: 0.
+        val: the padding value, cast to the element type as by NumPy; None: 0.
         dtype: of the arrays; None: that of the samples, int64 for lists of ints.
         round_to: each length is a multiple of it.
         use_shared_mem: taken, and has no effect.
@@ -180,14 +180,14 @@ def check_count(samples: Sequence[Any], count: int) -> None:
 
 
 def readable(samples: Sequence[Any]) -> Sequence[Any]:
-    """Return samples with NumPy arrays for NDArrays of bool, which are not in DLPack."""
+    """Return samples with NDArrays of bool, which DLPack lacks, as NumPy arrays."""
     if not len(samples) or not is_nd(samples[0]) or np.dtype(samples[0].dtype) != bool:
         return samples
     return [each.asnumpy() if is_nd(each) else each for each in samples]
 
 
 def padded(samples: Sequence[Any], pad: collate.Pad, dtype: Any) -> Rows:
-    """Return the rows that `pad` makes, of an element type, with its value cast to that."""
+    """Return the rows of `pad` in an element type, with its value cast to the type."""
     value = cast_value(pad.value, dtype, samples)
     return Rows.padded(readable(samples), pad.axis, value, pad.round_to, dtype)
 
@@ -207,9 +207,9 @@ def warns_of_nd(samples: Sequence[Any]) -> bool:
 def cast_value(value: Any, dtype: Any, samples: Sequence[Any]) -> Any:
     """Return a padding value as NumPy 1 casts it to the element type of a batch.
 
-    `reader.collate.Pad` refuses a value that the type does not hold. The libraries pad with what
-    the cast gives, and so do the functions here: with 255 for -1 in uint8. NumPy warns where it
-    discards an imaginary part.
+    `reader.collate.Pad` refuses a value that the type does not hold. Gluon and GluonNLP pad with
+    the cast value, and so do the functions here: 255 for -1 in uint8. NumPy warns where it discards
+    an imaginary part.
 
     Args:
         value: the number.
@@ -235,7 +235,7 @@ def cast_value(value: Any, dtype: Any, samples: Sequence[Any]) -> Any:
 
 
 def _element_type(sample: Any) -> Any:
-    """Return the FieldType of a sample; None: `Rows` finds that of the batch, or refuses it."""
+    """Return the FieldType of a sample; None: `Rows` finds the type of the batch, or refuses it."""
     array = sample
     if isinstance(sample, (list, tuple)):
         try:

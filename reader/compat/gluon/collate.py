@@ -1,7 +1,7 @@
-"""Gluon's default functions that make a batch of samples.
+"""Gluon's default functions that collate samples.
 
-Imports the core and the errors. These functions run in workers. The core stacks samples that are
-alike in place, with the same result; `GluonRules` collates the others.
+Imports the core and the errors. These functions run in workers. The core stacks equal-shaped
+samples in place, with the same result; `GluonRules` collates the others.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ __all__ = ["GluonRules", "default_batchify_fn", "default_mp_batchify_fn"]
 def default_batchify_fn(data: Sequence[Any]) -> Any:
     """Stack a list of samples as Gluon 1.x does; the first sample decides.
 
-    Arrays are stacked. Of tuples each field makes a batch, in a list. Anything else becomes one
-    array, a list as well: `np.asarray`. Beyond Gluon, dicts become a dict of batches, and strings
+    Arrays are stacked. Tuples give a list with a batch for each field. Anything else, lists too,
+    becomes one array by `np.asarray`. Beyond Gluon, dicts become a dict of batches, and strings
     stay a list.
 
     Raises:
-        CollateError: samples that make no array.
+        CollateError: the samples make no array.
     """
     return _leaves(_collated(data))
 
 
-default_mp_batchify_fn = default_batchify_fn  # shared memory is the loader's business
+default_mp_batchify_fn = default_batchify_fn  # the loader handles shared memory
 
 
 class GluonRules(CollateRules):
     """See `reader.policy.CollateRules`.
 
     Args:
-        has_origins: a batchify function makes the batch; what it sends as a NumPy array arrives as
-            one, not as an mx.nd.NDArray.
+        has_origins: whether a batchify function makes the batch: then its NumPy arrays arrive as
+            such, not as mx.nd.NDArray.
     """
 
     def __init__(self, has_origins: bool) -> None:

@@ -23,17 +23,17 @@ __all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]
 
 
 class Dataset(data.Dataset[Any]):
-    """Base class of Gluon's datasets: samples that an index names, and what is made of them.
+    """Base class of Gluon's datasets: samples by index, and derived datasets.
 
     A subclass gives `__getitem__` and `__len__`. Each method here returns another dataset.
     """
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
-        """Return the samples as `fn` changes them.
+        """Return the samples changed by `fn`.
 
         Args:
             fn: called with a sample; with its fields as arguments, where it is a tuple.
-            lazy: call it whenever a sample is asked for; else now, once for each.
+            lazy: call it whenever a sample is fetched; otherwise now, once for each.
         """
         changed = TransformedDataset(self, _as_function(fn))
         if as_bool("lazy", lazy):
@@ -41,7 +41,7 @@ class Dataset(data.Dataset[Any]):
         return SimpleDataset([changed[index] for index in range(len(changed))])
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
-        """Return the samples with their first field, or the whole sample, as `fn` changes it.
+        """Return the samples with their first field, or the whole sample, changed by `fn`.
 
         Args:
             fn: called with the first field of a tuple; with any other sample as it is.
@@ -52,7 +52,7 @@ class Dataset(data.Dataset[Any]):
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """Return the samples for which `fn` is true.
 
-        Every sample is read now, once, and again when it is asked for.
+        Every sample is read once now, and again when it is fetched.
 
         Args:
             fn: called with a sample as it is: a tuple is one argument.
@@ -99,7 +99,7 @@ class Dataset(data.Dataset[Any]):
         return SampledDataset(self, range(length))
 
     def sample(self, sampler: Any) -> Dataset:
-        """Return the samples that a sampler names, in its order, which is drawn now, once.
+        """Return the samples that a sampler names; its order is drawn once, now.
 
         The length is the number of indices that it yields.
 
@@ -201,7 +201,7 @@ class RecordFileDataset(data.RecordIO, Dataset):
 
 
 class TransformedDataset(Dataset):
-    """The samples of a dataset as a function changes them, one by one as they are asked for."""
+    """The samples of a dataset, changed by a function when they are fetched."""
 
     def __init__(self, dataset: Any, fn: Callable[..., Any]) -> None:
         self.dataset = dataset
@@ -235,11 +235,11 @@ class SampledDataset(data.Subset[Any], Dataset):
     """Hold the samples of a dataset that a sequence of indices names, in its order."""
 
     def __init__(self, dataset: Any, indices: Any) -> None:
-        self.dataset, self.indices = dataset, indices  # as Gluon, which looks at neither
+        self.dataset, self.indices = dataset, indices  # unchecked, as in Gluon
 
 
 class FirstField:
-    """A function of a sample's fields that changes the first and returns all of them.
+    """Changes the first of a sample's fields, and returns all.
 
     Args:
         fn: called with the first field.

@@ -1,7 +1,7 @@
 """The exceptions of this face, with Gluon's types and texts.
 
-Imports `reader.errors` and the standard library. A program that catches what Gluon raises catches
-these, and so does one that catches the engine's own errors.
+Imports `reader.errors` and the standard library. A program that catches Gluon's exceptions catches
+these, and so does one that catches the engine's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST and CIFAR: well-known images, read of the files in which they are published.
+"""MNIST, Fashion-MNIST and CIFAR, read from their published files.
 
 Imports NumPy and the standard library; nothing is downloaded. The images lie in memory, those of
 the dataset; a sample is a copy.
@@ -37,8 +37,8 @@ class _Archive(Dataset):
 
     Args:
         root: the folder of the files.
-        train: whether to read the part for training, else that for testing.
-        transform: called with image and label; what it returns is the sample.
+        train: whether to read the training part; otherwise the test part.
+        transform: called with image and label; its result is the sample.
     """
 
     source: str  # where its files come from
@@ -86,7 +86,7 @@ class MNIST(_Archive):
         root: the folder of train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz and those of
             t10k; they may be unpacked.
         train: the 60000 images for training; False: the 10000 for testing.
-        transform: called with image and label; what it returns is the sample.
+        transform: called with image and label; its result is the sample.
 
     Raises:
         ConfigError: a file is not there.
@@ -117,7 +117,7 @@ class FashionMNIST(MNIST):
     Args:
         root: the folder of the files, which are named as those of MNIST.
         train: the 60000 images for training; False: the 10000 for testing.
-        transform: called with image and label; what it returns is the sample.
+        transform: called with image and label; its result is the sample.
     """
 
     source = "https://github.com/zalandoresearch/fashion-mnist"
@@ -138,7 +138,7 @@ class CIFAR10(_Archive):
         root: the folder of data_batch_1.bin to data_batch_5.bin and test_batch.bin, or of the
             folder cifar-10-batches-bin that holds them.
         train: the 50000 images for training; False: the 10000 for testing.
-        transform: called with image and label; what it returns is the sample.
+        transform: called with image and label; its result is the sample.
 
     Raises:
         ConfigError: a file is not there.
@@ -169,7 +169,7 @@ class CIFAR100(_Archive):
             them.
         fine_label: the label is one of 100 kinds; False: one of 20 groups of them.
         train: the 50000 images for training; False: the 10000 for testing.
-        transform: called with image and label; what it returns is the sample.
+        transform: called with image and label; its result is the sample.
 
     Raises:
         ConfigError: a file is not there.
@@ -194,7 +194,7 @@ class CIFAR100(_Archive):
 
 
 def _idx(path: Path, magic: int, dimensions: int) -> npt.NDArray[np.uint8]:
-    """Return the array in a file of the IDX format: numbers of 32 bits, then the elements."""
+    """Return the array in an IDX file: a header of 32-bit numbers, then the elements."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content

@@ -1,7 +1,7 @@
 """Datasets of images: in files of records, in folders, and named by lists.
 
 Imports Pillow, by `reader.frameworks.pillow`, and the records of this face. Images are decoded in a
-worker, one by one as they are asked for; each belongs to who asked for it.
+worker, one by one as they are asked for; each belongs to the caller.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ImageRecordDataset(RecordFileDataset):
     Args:
         filename: of the records, such as "train.rec"; the index is "train.idx" beside it.
         flag: 1: red, green and blue; 0: grey, one channel.
-        transform: called with image and label; what it returns is the sample.
+        transform: called with image and label; its result is the sample.
 
     Raises:
         ConfigError: there is no such file, its index is of another one, or Pillow is missing.
@@ -76,7 +76,7 @@ class ImageFolderDataset(Dataset):
     Args:
         root: a folder that holds a folder of .jpg, .jpeg and .png files for each class.
         flag: 1: red, green and blue; 0: grey, one channel.
-        transform: called with image and number; what it returns is the sample.
+        transform: called with image and number; its result is the sample.
 
     Raises:
         ConfigError: there is no such folder, or Pillow is missing.

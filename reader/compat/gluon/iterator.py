@@ -1,7 +1,7 @@
-"""The iterator of Gluon's loader: nothing is begun before its first batch is asked for.
+"""The iterator of Gluon's loader, which begins nothing before the first step.
 
 Imports the handover and the engine's iterator. It belongs to the process that made it, keeps its
-loader alive, and gives the workers back when it is dropped.
+loader alive, and releases the workers when it is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LazyIterator(Handover):
         self._batches: EpochIterator | None = None
 
     def prepare(self) -> None:
-        """Make what is handed over next; see Handover."""
+        """Make the next item to hand over; see Handover."""
         batches = self._batches
         if batches is None:
             batches = self._batches = self._loader.begin()

@@ -1,4 +1,4 @@
-"""DataLoader with Gluon's arguments, of MXNet 1.9 and 2.x, and what they promise.
+"""DataLoader with Gluon's arguments, of MXNet 1.9 and 2.x, and its guarantees.
 
 Imports the engine, config and policy. The face checks its arguments and maps them; it holds no
 machinery. Source: mxnet.gluon.data of MXNet 1.9.1 and 2.0.0b1.
@@ -50,11 +50,11 @@ class DataLoader(EngineFace, ObservedFace):
             begins the next epoch with its samples.
         batch_sampler: an iterable of lists of indices; excludes `batch_size`, `shuffle`, `sampler`
             and `last_batch`.
-        batchify_fn: called in the worker with a list of samples; what it returns is the batch.
-            Functions of `batchify` write into shared memory in place. None: `default_batchify_fn`.
+        batchify_fn: called in the worker with a list of samples; its result is the batch. Functions
+            of `batchify` write into shared memory in place. None: `default_batchify_fn`.
         num_workers: worker processes or threads, which live as long as the loader; 0 or less: the
-            thread that iterates makes each batch. "auto": as many as pay off, found while
-            training; `loader.chosen` says how many.
+            thread that iterates makes each batch. "auto": as many as pay off, found while training;
+            `loader.chosen` has the number.
         pin_memory: copy the batches into page-locked memory, `mx.cpu_pinned(pin_device_id)`; in
             this thread, as Gluon does. Tuples in a batch become lists.
         pin_device_id: of the device for which memory is locked.
@@ -70,16 +70,16 @@ class DataLoader(EngineFace, ObservedFace):
         reseed: called with the dataset and the seed of a batch before each; see
             `reader.DataLoader`. Needs `seed`.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
-        framework: what the leaves of a batch are: "numpy", "torch", "paddle" or "jax"; None: those
-            of MXNet if it is installed, else "numpy".
+        framework: what the leaves of a batch are: "numpy", "torch", "paddle" or "jax"; None:
+            MXNet's if it is installed, otherwise "numpy".
         places: where batches land, with `framework`; see `reader.DataLoader`. For MXNet the CPU.
         pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
             `num_workers`.
         backend: a `reader.Ray`: the workers are on the machines of a cluster. See docs/cluster.md.
 
     Raises:
-        ConfigError: an argument that cannot work (a ValueError); ArgumentError, an AssertionError
-            too, for a timeout that is not positive.
+        ConfigError: an argument is invalid (a ValueError); ArgumentError, an AssertionError too,
+            for a timeout that is not positive.
 
     While iterating: TimedOut, which is a multiprocessing.TimeoutError, when a batch is late: the
     next step waits for it again; the dataset's own exceptions in the place of their batches, after
@@ -155,7 +155,7 @@ class DataLoader(EngineFace, ObservedFace):
             self.refresh()
 
     def __reduce__(self) -> Any:
-        """Return what a copy is made of: the class without MXNet, and the state."""
+        """Return the class without MXNet, and the state."""
         cls = type(self)
         return (
             _made,
@@ -164,11 +164,11 @@ class DataLoader(EngineFace, ObservedFace):
         )
 
     def _as_steps(self, batch_sampler: Any) -> Any:
-        """Return what the engine draws from."""
+        """Return the batch sampler that the engine draws from."""
         return batch_sampler
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over an epoch, which begins when its first batch is asked for."""
+        """Return an iterator over an epoch, which begins with its first step."""
         return LazyIterator(self)
 
     def __len__(self) -> int:
@@ -177,12 +177,12 @@ class DataLoader(EngineFace, ObservedFace):
         return super().__len__()
 
     def refresh(self) -> None:
-        """Begin an epoch now, in place of one that was begun ahead; the next iterator takes it."""
+        """Begin an epoch now, replacing one that was begun ahead; the next iterator takes it."""
         if self._engine.config.num_workers:
             self._engine.prefetch()
 
     def clean(self) -> None:
-        """Drop the epoch that was begun ahead; the next one begins when it is asked for."""
+        """Drop the epoch that was begun ahead; the next one begins with its iterator."""
         self._engine.drop_prefetched()
 
     def begin(self) -> EpochIterator:
@@ -230,7 +230,7 @@ class DataLoaderV1(DataLoader):
 
 
 def _of_mxnet(cls: Any) -> type[DataLoader]:
-    """Return a class of MXNet's loaders as well, where mxnet is imported: its Estimator asks."""
+    """Return a subclass that is MXNet's loader too, if mxnet is imported: its Estimator checks."""
     theirs = getattr(sys.modules.get("mxnet.gluon.data"), "DataLoader", None)
     is_known = theirs is None or issubclass(cls, theirs)
     return cast("type[DataLoader]", cls) if is_known else _joined(cls, theirs)
@@ -259,7 +259,7 @@ def _batch_sampler_of(
     batch_sampler: Any,
     seed: int | None,
 ) -> Any:
-    """Return what yields the lists of indices. Refuses what contradicts it, in Gluon's words."""
+    """Return the batch sampler. Refuses contradicting arguments, in Gluon's words."""
     if batch_sampler is not None:
         if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
             raise ConfigError(
@@ -304,7 +304,7 @@ def _policy(batchify_fn: Any, framework: str | None, pin_device_id: int | None) 
     Args:
         batchify_fn: the user's.
         framework: the user's.
-        pin_device_id: of the device for which batches are copied; None: they are not.
+        pin_device_id: of the device for whose page-locked memory batches are copied; None: no copy.
     """
     is_default = batchify_fn is None
     make_adapter = None

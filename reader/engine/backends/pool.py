@@ -112,7 +112,7 @@ class Pool(Finalized, abc.ABC):
 
     def _open(self, start: Callable[[], None]) -> None:
         """Start the workers by `start`, then the reader thread."""
-        pool_registry.await_room()
+        pool_registry.limit_closing()
         pool_registry.add(self)
         try:
             # after `add`: a program that is ending either sees this pool, or this call raises
@@ -136,7 +136,7 @@ class Pool(Finalized, abc.ABC):
         return new
 
     def set_in_flight(self, count: int) -> None:
-        """Have samples copied as is best where so many batches are in flight at once."""
+        """Choose how samples are copied, for ``count`` batches in flight at once."""
         self._in_flight = count
         self.arena.uncached_from = self._config.uncached_from(count)
 

@@ -16,7 +16,7 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
-from reader.cluster.line import Ended, HasRoom, InFlight, Start
+from reader.cluster.line import Capacity, Ended, InFlight, LaunchRequest
 from reader.cluster.ray_backend import Ray
 from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError
@@ -91,7 +91,7 @@ class RemoteProcesses(WorkerProcesses):
             raise InternalError("a remote worker was to be started without a lander")
         read, write = os.pipe()
         try:
-            order = Start(worker, keep_slots, self._in_flight, self._is_paced)
+            order = LaunchRequest(worker, keep_slots, self._in_flight, self._is_paced)
             self._control.send(order, [arena.fd, bell, write])
         finally:
             os.close(write)
@@ -206,7 +206,7 @@ class RemoteProcesses(WorkerProcesses):
     def _hear(self) -> None:
         """Note what the lander has told since."""
         for told in () if self._control is None else self._control.heard():
-            if isinstance(told, HasRoom):
+            if isinstance(told, Capacity):
                 self._room = told.workers
             elif isinstance(told, InFlight):
                 self._wanted = told.tasks

@@ -193,7 +193,10 @@ class SharedProcesses:
         os.close(self._pidfds.pop(worker))
 
     def is_told(self, worker: int) -> bool:
-        """Whether another loader tells of the end that was reaped last, or nobody has to."""
+        """Whether the last death needs no report from this loader.
+
+        Another loader reports it, or it was wanted.
+        """
         life = self._last[worker]
         return life.is_wanted or life.teller is not self
 

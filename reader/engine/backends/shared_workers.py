@@ -22,7 +22,7 @@ from reader.errors import InternalError, refusal
 from reader.processes import pool_registry
 from reader.processes.handle import WorkerHandle
 from reader.processes.process import InheritedFd
-from reader.processes.shared_process import Control, Forget, SharedJob, Stop
+from reader.processes.shared_process import Control, DropConfig, SharedJob, Stop
 from reader.processes.template import memory_file
 from reader.worker.loop import WorkerConfig
 
@@ -139,7 +139,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
                 del self._members[key]
         for life in self._lives.values():
             for key in life.known.keys() - self._members.keys():
-                if not life.control.tell(Forget(key)):
+                if not life.control.tell(DropConfig(key)):
                     break  # next time: it has much to read
                 del life.known[key]
 
@@ -155,7 +155,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self._share_budget()
 
     def remove_part(self, part: Part) -> None:
-        """Forget the part of a loader, which has none any more."""
+        """DropConfig the part of a loader, which has none any more."""
         self._parts = [each for each in self._parts if each() not in (None, part)]
         self._share_budget()
 

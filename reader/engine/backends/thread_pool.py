@@ -116,7 +116,7 @@ class ThreadPool(Pool):
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
         if self.rng_lock is not None:
-            self.rng_lock.abandon()
+            self.rng_lock.release()
         return not any(thread.is_alive() for thread in self._threads)
 
 

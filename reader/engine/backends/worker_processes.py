@@ -20,7 +20,7 @@ from reader.engine.backends.grace import BETWEEN_S, INTERRUPTS, Grace, await_end
 from reader.errors import InternalError, refusal
 from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle, is_readable, send_signal
-from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
+from reader.processes.process import Job, ProcessStarter, drop_process, release_process
 from reader.processes.template import pidfd_of
 from reader.worker import interruption
 from reader.worker.loop import WorkerConfig
@@ -71,7 +71,10 @@ class Processes(Protocol):
         """Close the pidfd of a process that was reaped, when nobody watches it any more."""
 
     def is_told(self, worker: int) -> bool:
-        """Whether another loader tells of the end that was reaped last, or nobody has to."""
+        """Whether the last death needs no report from this loader.
+
+        Another loader reports it, or it was wanted.
+        """
 
     def cause_of(self, worker: int) -> str | None:
         """Return what is known of the end that was reaped last, beside its exit code."""
@@ -186,7 +189,7 @@ class WorkerProcesses:
         os.close(self._pidfds.pop(worker))
 
     def is_told(self, worker: int) -> bool:  # noqa: ARG002  there is no other loader
-        """Whether another loader tells of the end that was reaped last."""
+        """Whether another loader reports the last death."""
         return False
 
     def cause_of(self, worker: int) -> str | None:  # noqa: ARG002  its exit code is all
@@ -250,7 +253,7 @@ class WorkerProcesses:
             return
         left = [worker for worker, fd in self._pidfds.items() if not is_readable(fd)]
         for worker_id in left:
-            leave_process(self._processes.pop(worker_id))
+            drop_process(self._processes.pop(worker_id))
         if left:
             _log.warning(
                 "worker processes %s still run: they are busy, and the system refuses to send them"
@@ -341,7 +344,7 @@ def _reap(process: BaseProcess) -> int | None:
         # the user's own os.wait took the code: tell multiprocessing that it has ended
         popen.returncode = 255
     process.join()
-    forget_process(process)
+    release_process(process)
     return exitcode
 
 

@@ -1,5 +1,5 @@
-// What a batch has at two places: objects by address, and memory by extent. Imports nothing of ours. A walk
-// over one batch owns each of these; no other thread sees it.
+// Finds what a batch refers to twice: objects by address, memory by extent. Imports nothing of ours. One
+// walk over one batch owns each of these; no other thread sees it.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// Objects met in one walk: the first few in place, more of them in a table of open addressing.
+// Objects met in one walk: the first few in an array, the others in an open-addressing hash table.
 struct rd_met {
   enum { FEW = 8, FIRST_SIZE = 64 };
   size_t count = 0;

@@ -16,7 +16,7 @@ typedef struct rd_deferred {
 
 /* atomic stack: any thread pushes, a thread with the GIL takes it whole */
 static rd_deferred *rd_deferred_head;
-static uint32_t rd_deferred_is_asked; /* atomic: a pending call will empty it */
+static uint32_t rd_deferred_is_asked; /* atomic: 1: a pending call will empty the stack */
 
 /* Drop all references on the stack.  Needs the GIL. */
 static int rd_run_deferred(void *unused) {
@@ -47,7 +47,7 @@ static inline void rd_drop_object(PyObject *object) {
                                         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
     if (!rd_exchange(&rd_deferred_is_asked, 1u) && Py_AddPendingCall(rd_run_deferred, NULL))
-        rd_store_seq_cst(&rd_deferred_is_asked, 0u); /* the table is full: the next asks again */
+        rd_store_seq_cst(&rd_deferred_is_asked, 0u); /* the table is full: the next drop asks again */
 }
 
 #endif

@@ -24,8 +24,8 @@ cdef extern from "reader/_core/batch/deferred_decref.h":
     void rd_drop_object(PyObject*) noexcept nogil
     int rd_run_deferred(void*) noexcept
 
-# What a DLPack consumer keeps: the shape, and a hold on the bytes. Releasing the hold needs no GIL
-# when they lie in a slot.
+# What a DLPack consumer keeps: the shape, and a hold on the bytes. No GIL is needed to release the hold if
+# the bytes lie in a slot.
 cdef struct dl_hold:
     rd_lease* lease
     PyObject* owner
@@ -33,7 +33,7 @@ cdef struct dl_hold:
     int64_t steps[64]
 
 
-cdef void drop_hold(dl_hold* hold) noexcept nogil:
+cdef void release_hold(dl_hold* hold) noexcept nogil:
     if hold.lease is not NULL:
         rd_lease_unref(hold.lease)
     else:
@@ -42,16 +42,16 @@ cdef void drop_hold(dl_hold* hold) noexcept nogil:
 
 
 cdef void delete_managed(rd_dl_managed* managed) noexcept nogil:
-    drop_hold(<dl_hold*>managed.context)
+    release_hold(<dl_hold*>managed.context)
     free(managed)
 
 
 cdef void delete_versioned(rd_dl_versioned* managed) noexcept nogil:
-    drop_hold(<dl_hold*>managed.context)
+    release_hold(<dl_hold*>managed.context)
     free(managed)
 
 
-cdef void drop_capsule(object capsule) noexcept:
+cdef void release_capsule(object capsule) noexcept:
     # an unused capsule still owns its tensor; a used one was renamed by its consumer
     cdef rd_dl_managed* managed
     cdef rd_dl_versioned* versioned
@@ -101,7 +101,7 @@ cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, 
         rd_lease_ref(hold.lease)
     else:
         hold.owner = <PyObject*>owner
-        Py_INCREF(owner)  # given back in drop_hold
+        Py_INCREF(owner)  # given back in release_hold
     made[0] = tensor[0]
     if tensor.ndim:  # else it may have no shape
         memcpy(hold.extents, tensor.shape, tensor.ndim * sizeof(int64_t))
@@ -109,8 +109,8 @@ cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, 
     made.shape = hold.extents
     made.strides = hold.steps
     if is_versioned:
-        return PyCapsule_New(versioned, "dltensor_versioned", drop_capsule)
-    return PyCapsule_New(managed, "dltensor", drop_capsule)
+        return PyCapsule_New(versioned, "dltensor_versioned", release_capsule)
+    return PyCapsule_New(managed, "dltensor", release_capsule)
 
 
 @cython.final

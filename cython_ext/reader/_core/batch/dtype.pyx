@@ -1,4 +1,4 @@
-"""Element types of fields: NumPy's own, and the ones machine learning added.
+"""Element types of fields: NumPy's own, and those that machine learning added.
 
 Imports errors and numpy. NumPy has no bfloat16 or float8; such a field is stored as unsigned
 integers of the same width, with its type's name. With ml_dtypes installed, NumPy views get the real

@@ -42,8 +42,8 @@ cdef enum:
     DL_COMPLEX = 5
     DL_BOOL = 6
 
-# Most bytes that a stacked tensor may span, so that its batch does not span 2**63: more than any memory
-# has; of a tensor without bytes, which needs no memory, 2**32 samples fit into a batch
+# A stacked tensor may span this many bytes, so that its batch spans less than 2**63. No memory is that
+# large. An empty tensor needs no memory: its limit lets 2**32 of them fit into a batch.
 cdef uint64_t MOST_SPAN = <uint64_t>1 << 47
 cdef uint64_t MOST_EMPTY_SPAN = <uint64_t>1 << 31
 
@@ -54,20 +54,20 @@ cdef object is_conj = None       # methods of torch.Tensor: a look-up takes
 cdef object is_neg = None        # longer than the call
 cdef object base = None          # and this one
 cdef object untyped_storage = None
-cdef object storage_uses = None  # None: this torch does not tell
+cdef object storage_uses = None  # None: this torch lacks it
 cdef object requires_grad = None # torch.Tensor's descriptor
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
 cdef object paddle_class = None  # paddle.Tensor, once seen
 cdef rd_view paddle_view = NULL
 cdef object to_capsule = None    # without a C exchange
-cdef object last_capsule = None  # owns the shape of the last view that had more dimensions than fit below
-cdef int64_t[64] last_shape      # those of the last view otherwise: its capsule would keep the tensor
+cdef object last_capsule = None  # owns the shape of the last view with more dimensions than fit below
+cdef int64_t[64] last_shape      # copies of other shapes: a kept capsule would keep its tensor
 cdef int64_t[64] last_strides
 
 
 cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
-    """As the view of the C exchange; takes a quarter of a microsecond longer."""
+    """View a tensor through a capsule, a quarter of a microsecond slower than the C exchange."""
     global last_capsule
     try:
         capsule = to_capsule(<object>value)
@@ -119,7 +119,7 @@ cdef rd_view tensor_view(object cls) except? NULL:
 
 
 cdef rd_view row_view(object cls) except? NULL:
-    """As `tensor_view`, and of paddle.Tensor too: for what is only read into rows."""
+    """As `tensor_view`, for paddle.Tensor too: for tensors that are only copied into rows."""
     global paddle_class, paddle_view
     if paddle_class is None:
         tensor = getattr(sys.modules.get("paddle"), "Tensor", None)
@@ -130,10 +130,10 @@ cdef rd_view row_view(object cls) except? NULL:
 
 
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
-    """Fill ``out``, valid while nobody changes the tensor. False unless it is strided memory of the
-    CPU that holds the tensor's values in an element type of ours.
+    """Describe a tensor in ``out``, valid until the tensor changes. False unless its values lie in strided
+    memory of the CPU, in a type that fields can have.
 
-    Takes a millisecond for kinds that torch refuses with an exception: see is_usual.
+    torch takes a millisecond to refuse an unusual kind: ask is_usual first.
     """
     if view(<void*>value, out):
         PyErr_Clear()
@@ -155,8 +155,8 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
 
 
 cdef object holder(rd_view view, object value):
-    """Return the object to read in place of a tensor, and to keep while the GIL is released or an array uses
-    its memory: a tensor of Paddle may be given other memory meanwhile."""
+    """Return the object that holds a tensor's memory. Read that, and keep it while the GIL is released or
+    an array uses the memory: Paddle may give the tensor other memory meanwhile."""
     return value.detach() if view is paddle_view else value
 
 
@@ -179,11 +179,11 @@ cdef bint is_view(object value) except -1:
 
 
 cdef bint owns_storage(object value) except -1:
-    """Whether a torch tensor's memory is torch's, and no other tensor has it."""
+    """Whether torch allocated a tensor's memory, and no other tensor shares it."""
     if storage_uses is None:
         return False
     storage = untyped_storage(value)
-    # torch cannot resize memory of others, such as NumPy's; `value` and `storage` are the two uses
+    # torch cannot resize memory that NumPy, say, allocated; `value` and `storage` are the two uses
     return storage.resizable() and storage_uses(storage._cdata) == 2
 
 
@@ -214,8 +214,8 @@ cdef bint is_dense(const rd_dl_tensor* tensor) noexcept:
 
 
 cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
-    """Whether its strides are those of a new tensor, also for extents 0 and 1, where strides only
-    show the memory format."""
+    """Whether the strides are those of a new tensor. Those of extents 0 and 1, which only show the memory
+    format, count too."""
     cdef int64_t step = 1
     cdef int i
     if tensor.strides is NULL:
@@ -236,14 +236,14 @@ def no_array(what, dtype, shape):
 
 
 def is_array_shape(shape, itemsize):
-    """Whether NumPy knows arrays of a shape, of elements of so many bytes."""
+    """Whether NumPy can have an array of a shape and an element size in bytes."""
     return len(shape) <= MOST_DIMENSIONS and math.prod(
         [max(extent, 1) for extent in shape], start=max(itemsize, 1)) <= INT64_MAX
 
 
 cdef bint can_be_array(const rd_dl_tensor* tensor) noexcept:
-    """Whether NumPy knows arrays of such a shape; torch has more dimensions, and empty tensors that
-    span more."""
+    """Whether NumPy can have an array of a tensor's shape: torch allows more dimensions, and empty tensors
+    that span more."""
     return (tensor.ndim <= MOST_DIMENSIONS
             and rd_extents_span((tensor.bits + 7) // 8, tensor.shape, tensor.ndim) != RD_NO_SPAN)
 
@@ -272,8 +272,8 @@ cdef object array_on(object value, FieldType type, const rd_dl_tensor* tensor):
 
 
 def can_stack_tensor(value):
-    """Whether a value is exactly a torch.Tensor of strided CPU memory that needs no gradient, with
-    an element type that fields can have."""
+    """Whether stacking can copy a value: exactly a torch.Tensor of strided CPU memory, without gradient, of
+    a type that fields can have."""
     cdef rd_dl_tensor tensor
     cdef rd_view view = tensor_view(type(value))
     if view is NULL or value.requires_grad or not is_usual(value):
@@ -287,7 +287,7 @@ def can_stack_tensor(value):
 
 
 cdef uint64_t span_of(const rd_dl_tensor* tensor) noexcept:
-    """Return how many bytes lie between the first and the last one of a tensor."""
+    """Return how many bytes a tensor spans, from its first to its last."""
     cdef uint64_t last = 0
     cdef int i
     if tensor.strides is NULL:
@@ -300,7 +300,7 @@ cdef uint64_t span_of(const rd_dl_tensor* tensor) noexcept:
 
 
 def may_share_memory(list tensors not None):
-    """Whether some of these tensors of torch, of strided CPU memory, share bytes, or it cannot be seen."""
+    """Whether some of these torch tensors, in strided CPU memory, share bytes. True where that is unknown."""
     cdef rd_dl_tensor tensor
     cdef rd_spans spans
     for value in tensors:

@@ -28,7 +28,7 @@ cdef bytes pickle_attached(object value):
 
 cdef bytes pickle_objects(list objects, Structure structure, object pack=None, list fields=None):
     """Pickle the objects of a batch. ``pack(objects, fields)`` may add fields from within them; its
-    RuntimeError passes through: torch raises that for what it does not send."""
+    RuntimeError passes through: torch raises it for tensors that it cannot send."""
     try:
         return pickle.dumps(objects, 5) if pack is None else pack(objects, fields)
     except Exception as error:
@@ -51,8 +51,8 @@ cdef bytes pickle_objects(list objects, Structure structure, object pack=None, l
 
 
 cdef bytes pickle_flat(Flat flat, object batch, object pack):
-    """Pickle the objects of a flattened batch; None: it has none. ``pack`` adds fields from within them, and
-    returns None if these share memory with the batch's own: the whole batch is then one object."""
+    """Pickle the objects of a flattened batch; None: it has none. ``pack`` adds fields from within them. It
+    returns None if these share memory with the batch's own: then the whole batch becomes one object."""
     cdef bytes packed
     if not flat.objects:
         return None

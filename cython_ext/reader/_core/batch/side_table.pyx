@@ -18,7 +18,7 @@ cdef class SideTable:
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; return the token for take(). Run None: `purge` never drops it."""
+        """Keep a value; return the token for take(). Run None: `drop_stale` never drops it."""
         cdef Py_ssize_t token
         entry = (run, value)  # before the count: an allocation may run the garbage collector
         with cython.critical_section(self):
@@ -28,11 +28,11 @@ cdef class SideTable:
         return token
 
     def take(self, token):
-        """Return a value and forget it."""
+        """Remove a value and return it."""
         return self.entries.pop(token)[1]
 
-    def purge(self, run):
-        """Forget the values of earlier runs."""
+    def drop_stale(self, run):
+        """Drop the values of earlier runs."""
         for token in list(self.entries):  # other threads put and take meanwhile
             entry = self.entries.get(token)
             if entry is not None and entry[0] is not None and entry[0] != run:

@@ -15,18 +15,18 @@ cpdef enum NodeKind:
     NAMEDTUPLE = 5
     DATACLASS = 6
     CUSTOM = 7     # a type passed to register_container
-    GRAPH = 8      # the root, where containers or fields are at two places; its only child is the batch
+    GRAPH = 8      # the root, if a container or field is at two places; its only child is the batch
     AGAIN = 9      # a further place of a container
 
 
 cdef class Structure:
     cdef readonly int kind
-    # of a FIELD or OBJECT; of a container within a GRAPH, and AGAIN: its number, by which others refer to
-    # it; GRAPH: how many numbers there are; else -1
+    # FIELD, OBJECT: its number; AGAIN, and containers within a GRAPH: the number by which AGAIN nodes refer
+    # to a container; GRAPH: how many such numbers there are; else -1
     cdef readonly int index
     cdef readonly object cls       # the container's type; None for leaves
     cdef readonly tuple keys       # dict keys or dataclass field names, else None
-    cdef readonly object extra     # dict: an empty copy for subclasses; CUSTOM: what its flatten kept
+    cdef readonly object extra     # dict: an empty copy for subclasses; CUSTOM: its flatten's extra value
     cdef readonly list children
     cdef Py_hash_t hash_value      # computed once; -1 = not yet
     cdef Structure its_plain       # what plain() returned; None = not called yet
@@ -55,12 +55,12 @@ cdef class Aliases:
     cdef rd_met met            # containers and fields of the first walk
     cdef rd_spans spans        # memory of torch tensors; of exact walks only
     cdef bint found            # something is at two places
-    cdef bint holds_loop       # a container holds itself that is no plain list or dict
+    cdef bint holds_loop       # a container contains itself and is no plain list or dict
     # of the second walk; None in the first:
     cdef dict numbers          # id -> number of a container or field, or NOWHERE
     cdef list containers       # by number
     cdef list open_            # numbers of those whose children are being flattened
-    cdef Py_ssize_t count      # nodes made of fields and of closed containers again
+    cdef Py_ssize_t count      # AGAIN nodes of fields, and of closed containers
     cdef Py_ssize_t lowest     # number of the outermost open container met again; NOWHERE
 
     cdef Structure enter(self, object value, list objects)

@@ -39,9 +39,9 @@ def register_container(cls, flatten, restore):
     """Make instances of ``cls`` containers whose children are flattened on their own.
 
     ``flatten(value)`` returns ``(children, extra)``: a list, and any picklable and hashable value;
-    ``restore(children, extra)`` makes the value again. Register before loading starts (and in
-    worker processes too, which importing the module that defines ``cls`` does). Subclasses are not
-    covered. Raises TypeError when ``cls`` is not a type or the functions are not callable.
+    ``restore(children, extra)`` makes the value again. Register before loading starts, and in worker
+    processes too: a call in the module that defines ``cls`` does both. Subclasses are not covered. Raises
+    TypeError when ``cls`` is not a type or the functions are not callable.
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_container needs a type, got {cls!r}")
@@ -78,7 +78,7 @@ class Ragged:
 
 
 cdef class Unwritten:
-    """A field that its writer puts together at its place: a leaf of a batch, as an array is."""
+    """A field that is no array yet, a leaf of a batch: its writer assembles it in the slot."""
 
 
 cdef object foreign_converter(object value):
@@ -99,10 +99,10 @@ cdef object foreign_converter(object value):
 
 @cython.final
 cdef class Aliases:
-    """Finds what a batch has at two places, while it is flattened: containers and fields.
+    """Finds containers and fields that a batch has at two places, while it is flattened.
 
-    The first walk only finds that there is such a thing, at little cost. A second one then has numbers
-    for containers and fields by the ids of their objects, which the batch keeps alive.
+    The first walk only finds whether there are any, at little cost. Then a second walk numbers containers
+    and fields by the ids of their objects, which the batch keeps alive.
     """
 
     def __cinit__(self):
@@ -114,7 +114,7 @@ cdef class Aliases:
         if self.numbers is None:
             if not self.found:
                 self.found = self.met.add(<PyObject*>value)
-            # of no meaning after the first walk: the second one makes the nodes
+            # unused after the first walk: the second one makes the nodes
             return node(OBJECT, 0, None, None, None, None) if self.found else None
         found = self.numbers.get(id(value))
         if found is None:
@@ -143,7 +143,7 @@ cdef class Aliases:
 
 
 cdef Structure field_node(object value, list fields, Aliases aliases):
-    """Return the node of a field, which is added to the others unless it is one of them."""
+    """Return the node of a field; adds the field unless it is there already."""
     cdef Py_ssize_t index = len(fields)
     if aliases is not None:
         aliases.count += 1
@@ -231,13 +231,13 @@ cdef class Structure:
         return _containers[self.cls][1](values, self.extra)
 
     cdef object build_once(self, list fields, list objects, list made_before):
-        """Return the container that has a number, or is at a further place."""
+        """Return a container that has a number: made now, or at an earlier place."""
         cdef Structure child
         if self.kind == GRAPH:
             return (<Structure>self.children[0]).build(fields, objects, [None] * self.index)
         if self.kind == AGAIN:
             return made_before[self.index]
-        # where it holds itself, it is asked for before its children are complete
+        # if it contains itself, it is asked for before its children are complete
         if self.cls is list:
             made = made_before[self.index] = []
             for child in self.children:
@@ -280,8 +280,8 @@ cdef class Structure:
         return node(self.kind, self.index, self.cls, self.keys, self.extra, children)
 
     def paths(self):
-        """Name the places: two lists of texts such as ``['x'][0]``, for fields and for objects. What is
-        at two places has the name of the first."""
+        """Return the paths of the fields and of the objects: two lists of texts such as ``['x'][0]``. A
+        value at two places has the path of the first."""
         fields, objects = {}, {}
         self._name_places("", fields, objects)
         return [fields[k] for k in sorted(fields)], [objects[k] for k in sorted(objects)]
@@ -296,7 +296,7 @@ cdef class Structure:
                 child._name_places(prefix + place, fields, objects)
 
     def child_names(self):
-        """Return texts that name the children as index expressions do."""
+        """Return the children's names as index expressions."""
         if self.kind == DATACLASS:
             return [f".{key}" for key in self.keys]
         if self.kind == NAMEDTUPLE:
@@ -347,7 +347,7 @@ def _unpack_node(kind, index, cls, keys, extra, children):
 
 
 def _pack_class(cls):
-    """Return what finds a class elsewhere: (module, qualified name, base, pickled or None)."""
+    """Return how another process finds a class: (module, qualified name, base, pickled or None)."""
     base = tuple if issubclass(cls, tuple) else dict if issubclass(cls, dict) else (
         list if issubclass(cls, list) else object)
     try:
@@ -375,7 +375,7 @@ def _find_class(module, qualname, base, pickled):
 
 
 cdef bint is_masked(object array) except -1:
-    """Whether an array, of a subclass of numpy.ndarray, has a mask: only where numpy.ma is in use."""
+    """Whether an array is masked. Does not import numpy.ma: without it there are none."""
     ma = sys.modules.get("numpy.ma")
     return ma is not None and isinstance(array, ma.MaskedArray)
 
@@ -479,7 +479,7 @@ cdef Structure _flatten(object value, list fields, list objects, int depth, Alia
                 for child in container_children(kind, value)]
     is_whole = len(fields) == nfields
     if number >= 0:
-        # nor may it hold what is elsewhere in the batch
+        # nor may it hold an object that is elsewhere in the batch
         is_whole = aliases.count == count and aliases.lowest >= number
         aliases.leave(is_whole)
     if aliases is not None:
@@ -534,7 +534,7 @@ cdef bint holds_leaves_only(object value) except -1:
 
 
 cdef bint holds_fields(object value, int depth, rd_met* met) except -1:
-    """Whether _flatten_exact would find a field in a value; ``met``: the containers looked through."""
+    """Whether _flatten_exact would find a field in a value; ``met``: the containers searched so far."""
     cdef rd_dl_tensor tensor
     cdef rd_view view
     cls = type(value)
@@ -564,7 +564,7 @@ cdef bint holds_fields(object value, int depth, rd_met* met) except -1:
 
 
 cdef Structure _flatten_exact(object value, list fields, list objects, int depth, Aliases aliases):
-    """As _flatten, but a container that has more than its children stays whole."""
+    """As _flatten, but a container that is more than its children stays whole."""
     cdef int kind
     cdef list children
     cdef Structure made

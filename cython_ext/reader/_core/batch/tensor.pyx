@@ -31,7 +31,7 @@ cdef class Schema:
     """What batches of one form share: their structure, and the types and origins of their fields.
 
     ``origins``: a byte for each field, ORIGIN_*; None: each becomes a tensor of the batch's
-    framework. ``adapted``: a framework's adapter may cache something here.
+    framework. ``adapted``: a framework's adapter may keep a value here.
     """
 
     def __init__(self, Structure structure not None, list types not None, bytes origins=None):

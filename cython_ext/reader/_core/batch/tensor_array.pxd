@@ -13,11 +13,11 @@ cdef class LoDTensorArray:
     cdef list tensors              # LoDTensor by field, made on demand from the slot
     cdef readonly list objects     # leaves that are no arrays
     cdef bytes packed              # the objects instead, pickled around fields; mostly None
-    cdef public list imported      # what a framework made of the fields; it may do so only once
+    cdef public list imported      # what a framework made of the fields; it may convert them only once
     cdef readonly object attached  # what the worker attached to the batch, or None
     cdef readonly object seq       # batch number, None when made in Python
     cdef readonly object epoch
-    cdef readonly uint64_t number  # one more than its place in the log of times; 0: nobody asks
+    cdef readonly uint64_t number  # one more than its place in the log of times; 0: no profile runs
 
     @staticmethod
     cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,

@@ -46,7 +46,7 @@ cdef list unpack(bytes packed, list fields):
     try:
         return pickle.loads(packed)
     except (SystemExit, GeneratorExit) as error:
-        try:  # a signal's handler raises it once, and an object in the batch again
+        try:  # raised again: by an object in the batch, not by a signal's handler
             pickle.loads(packed)
         except type(error):
             raise DatasetError(f"the batch cannot be unpickled in this process: {error!r}; return "
@@ -155,7 +155,7 @@ cdef class LoDTensorArray:
         return self.make_arrays()
 
     def adapted(self, list makers not None):
-        """Return the batch with what ``makers``, one for each field, make of `storage_fields`."""
+        """Return the batch with fields that ``makers``, one for each, make of `storage_fields`."""
         cdef list fields = self.make_arrays()
         cdef Py_ssize_t place
         for place in range(len(fields)):
@@ -191,7 +191,7 @@ cdef class LoDTensorArray:
         return made
 
     def slot_bytes(self, int64_t begin, int64_t end):
-        """Return a NumPy view of bytes of the slot, from ``begin`` to ``end``; both of `layout`."""
+        """Return a NumPy view of the slot's bytes ``begin`` to ``end``, offsets as in `layout`."""
         cdef int64_t nbytes = end - begin
         return rd_make_ndarray(U8, 1, &nbytes, self.bytes_at + begin, False, <PyObject*>self.lease)
 
@@ -229,7 +229,7 @@ cdef class LoDTensorArray:
         return made
 
     cdef int follow(self, rd_notes* notes, uint64_t number) noexcept:
-        """Have the end of the lease noted; `number`: see the lease."""
+        """Have the lease note its end; `number`: see the lease."""
         self.number = number + 1
         if self.lease is not None and self.lease.c.notes is NULL:
             rd_notes_ref(notes)
@@ -238,12 +238,12 @@ cdef class LoDTensorArray:
         return 0
 
     def note(self, int kind, int place=0):
-        """Note a copy of the batch now, if a profile asks for it: ISSUED or COPIED, and to which place."""
+        """Note, if a profile runs, that the copy to a place is issued or done now: ISSUED, COPIED."""
         if self.number and self.lease is not None and self.lease.c.notes is not NULL:
             rd_notes_add(self.lease.c.notes, self.number - 1, place, kind)
 
     def private_copy(self):
-        """Return a copy of the batch in memory of this process alone, which holds no slot."""
+        """Return a copy of the batch in private memory, which holds no slot."""
         cdef LoDTensorArray made = LoDTensorArray.__new__(LoDTensorArray)
         cdef LoDTensor tensor, copied
         made.schema = self.schema
@@ -264,9 +264,9 @@ cdef class LoDTensorArray:
         """Keep the pages of this batch's slot in place; return a PageLock. The caller locks them.
 
         Call it before the first copy to a device. The slot then owns its whole size, and keeps
-        these pages when other batches use it, until `PageLock.unlock`. None if the arena's limit
-        has no room for the whole slot: copy from pages that are not locked. ReaderError for a batch
-        that lies in no arena, and in a forked child.
+        these pages when other batches use it, until `PageLock.unlock`. None if the arena's limit does not
+        allow the whole slot: copy from pages that are not locked. ReaderError for a batch that lies in no
+        arena, and in a forked child.
         """
         if self.lease is None:
             raise ReaderError("this batch is not in shared memory, so it has no pages to lock")

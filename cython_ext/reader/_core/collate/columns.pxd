@@ -8,7 +8,7 @@ from reader._core.collate.plan cimport Plan
 cdef class Columns:
     cdef readonly object source    # the dataset whose samples the rows are
     cdef object arrays             # returns the arrays, in the order of a sample's fields
-    cdef tuple indices             # sequences that map keys to rows, one after the other
+    cdef tuple indices             # sequences that map keys to rows, applied one after the other
     cdef list held                 # the arrays of the batch in hand, or arrays on tensors' memory
     cdef vector[int64_t] rows      # of the batch in hand
     # of the batch in hand, by field: the first row, the step from row to row, and the target

@@ -1,7 +1,7 @@
 """Datasets that are arrays: their rows are gathered without Python code for each sample.
 
 Imports copying, exchange and plan. A Columns belongs to one worker, and is used in its main thread.
-The arrays are looked up for each batch: the user may replace them, or change what they hold.
+The arrays are looked up for each batch: the user may replace them, or change their values.
 """
 import numpy as np
 
@@ -32,7 +32,7 @@ cdef class Columns:
         source: the dataset. Its sample k is row k of each array: a tuple, a dict whose values are in the
             order of the arrays, or with one array perhaps the row itself.
         arrays: returns the arrays, a sequence; called for each batch.
-        indices: lists or ranges that say which row a key means, one after the other.
+        indices: lists or ranges that map a key to its row, applied one after the other.
     """
 
     def __init__(self, source, arrays, indices=()):
@@ -41,7 +41,7 @@ cdef class Columns:
         self.indices = tuple(indices)
 
     cdef bint suit(self, Plan plan) except -1:
-        """Whether batches of a plan can be gathered: each field is rows of its array, in one piece."""
+        """Whether batches of a plan can be gathered: each array has rows of its field, without gaps."""
         cdef Structure structure = plan.structure, child
         cdef Py_ssize_t i, n = len(plan.fields)
         if plan.objects or n == 0:
@@ -97,7 +97,7 @@ cdef class Columns:
         return True
 
     cdef bint take_indices(self, Indices keys) except -1:
-        """As `take`, of indices that are rows."""
+        """As `take`, where the indices are the rows."""
         cdef size_t i, n = len(keys)
         cdef const int64_t* numbers = <const int64_t*><const char*>keys.payload
         self.rows.assign(numbers, numbers + n)
@@ -107,7 +107,7 @@ cdef class Columns:
         return True
 
     cdef bint take(self, object keys) except -1:
-        """Note the rows that keys mean. False: not each is an integer from 0 within the arrays."""
+        """Note the rows of the keys. False unless each is an integer from 0 within the arrays."""
         cdef Py_ssize_t i, n = len(keys)
         cdef int64_t row
         cdef int overflow
@@ -154,6 +154,6 @@ cdef class Columns:
 
 
 cdef inline bint is_type(cnp.ndarray array, cnp.dtype kind) except -1:
-    """Whether an array has an element type. One that was pickled is an object of its own."""
+    """Whether an array has an element type. An unpickled dtype is another object, but equal."""
     return (<PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>kind
             or cnp.PyArray_EquivTypes(<cnp.dtype>cnp.PyArray_DESCR(array), kind))

@@ -1,4 +1,4 @@
-"""The indices of batches as tasks carry them: no Python integer is made of each.
+"""The indices of batches as tasks carry them, without a Python integer for each.
 
 Imports permutation. An Indices never changes; an IndexBatches belongs to one order.
 """
@@ -14,7 +14,7 @@ cdef extern from "Python.h":
 
 
 cdef int64_t number_of(object key) noexcept:
-    """Return a key that is an index of the dataset; -1: it is something else."""
+    """Return a key as an index of the dataset; -1: it is none."""
     cdef int overflow = 0
     return PyLong_AsLongLongAndOverflow(key, &overflow) if type(key) is int else -1
 
@@ -37,7 +37,7 @@ cdef class Indices:
         return len(self.payload) // 8
 
     cdef int64_t* outside(self, int64_t count) noexcept:
-        """Return the first that is no index of ``count`` items; NULL: all are."""
+        """Return the first index that is outside of ``count`` items; NULL: none is."""
         cdef int64_t* numbers = <int64_t*>PyBytes_AS_STRING(self.payload)
         cdef Py_ssize_t i
         for i in range(len(self.payload) // 8):
@@ -46,22 +46,22 @@ cdef class Indices:
         return NULL
 
     def first_outside(self, int64_t count):
-        """Return the first that is no index of ``count`` items, or None."""
+        """Return the first index that is outside of ``count`` items, or None."""
         cdef int64_t* found = self.outside(count)
         return None if found is NULL else found[0]
 
     def tolist(self):
-        """Return them as a list of Python's integers."""
+        """Return the indices as a list of Python integers."""
         return memoryview(self.payload).cast("q").tolist()
 
 
 @cython.final
 cdef class IndexBatches:
-    """An iterator over the indices at some places of an order, as one Indices for each batch.
+    """Iterates over the indices at a range of places of an order: one Indices for each batch.
 
     ``order``: a Permutation, or None where each place is its own index; ``places``: a range with step 1
-    within the order; ``drop_last``: leave out a last batch that is short. No code of Python runs in
-    it, and so no handler of a signal.
+    within the order; ``drop_last``: leave out a last batch that is short. It runs no Python code, and so no
+    handler of a signal.
     """
 
     def __init__(self, Permutation order, places, int64_t batch_size, bint drop_last):
@@ -81,7 +81,7 @@ cdef class IndexBatches:
         return made
 
     cdef Indices draw(self):
-        """Return those of the next batch; None: there is no other."""
+        """Return the indices of the next batch; None at the end."""
         cdef int64_t i, count = min(self.batch_size, self.stop - self.at)
         cdef Indices made
         cdef int64_t* numbers

@@ -1,7 +1,7 @@
-"""The leaves of a batch that goes nowhere: what a collate_fn returned, in the user's framework.
+"""The leaves of a batch that stays in its process: a collate_fn's result, in the user's framework.
 
-Imports dtype, exchange, plan and structure. A LeafMaker keeps the containers, as flattening and
-restoring do together, and copies an array only where something else may hold its memory.
+Imports dtype, exchange, plan and structure. A LeafMaker keeps the containers, as flattening and restoring
+would, and copies an array only if something else may hold its memory.
 """
 import numpy as np
 
@@ -32,22 +32,22 @@ cdef extern from "numpy/arrayobject.h":
     PyObject* PyArray_BASE(cnp.ndarray)
 
 
-cdef object OPEN = object()  # in the place of what is made of a container, before it is complete
+cdef object OPEN = object()  # stands for the copy of a container that is not complete yet
 
 
 @cython.final
 cdef class LeafMaker:
     """Makes the user's batch of what a ``collate_fn`` or a dataset returned, without an arena.
 
-    ``make_leaf(FieldType)`` returns what makes a leaf of an array of its storage type, or None where
-    the array is the leaf. ``keeps_tensors``: a torch tensor is a leaf as it is. ``is_collated``: a
+    ``make_leaf(FieldType)`` returns the function that makes a leaf of an array of its storage type, or None
+    where the array is the leaf. ``keeps_tensors``: a torch tensor is a leaf as it is. ``is_collated``: a
     ``collate_fn`` made the batch, and not the dataset.
 
     Containers, types and values are those of a batch from a worker thread. An array or tensor is copied
-    if something else refers to it, if its layout is unusual, or if it is a view of another one: what
-    the loop writes into a batch shows nowhere else. Only a collated tensor that shares memory without
-    being a view (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch. What the batch has at
-    two places is copied once, and so is a list or dict within itself.
+    if something else refers to it, if its layout is unusual, or if it is a view of another one, so that a
+    loop that writes into a batch changes nothing else. Only a collated tensor that shares memory without
+    being a view (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch. A value at two places of
+    the batch is copied once, and so is a list or dict within itself.
     """
 
     def __init__(self, make_leaf, bint keeps_tensors=False, bint is_collated=True):
@@ -61,12 +61,12 @@ cdef class LeafMaker:
         return self.make(batch, 1)
 
     cdef object make(self, object batch, Py_ssize_t holders):
-        """As a call, where the caller and its callers hold that many references to the batch."""
+        """As a call. ``holders``: how many references to the batch the caller and its callers hold."""
         cdef rd_met met
         cdef bint found = False
         made = self.walk(batch, batch, 0, holders, None, &met, &found)
         if found:
-            made = None  # it may refer to what is the batch's alone
+            made = None  # its references must not count as other holders
             made = self.walk(batch, batch, 0, holders, {}, NULL, NULL)
         return made
 
@@ -74,8 +74,8 @@ cdef class LeafMaker:
                      rd_met* met, bint* found):
         """Return a value with leaves for its arrays; the value itself if there are none.
 
-        ``again``: {id: (value, what was made of it)}, of what may be at two places, since something else
-        refers to it. None: a first walk finds in ``met`` whether anything is.
+        ``again``: {id: (value, its copy)} of values that may be at two places, because something else
+        refers to them. None: this is the first walk, which finds by ``met`` whether any is.
         """
         cdef object cls = type(value)
         cdef rd_view view
@@ -94,7 +94,7 @@ cdef class LeafMaker:
                 return made[1] if made[1] is not OPEN else refuse_loop()
         if cls is not tuple and cls is not dict and cls is not list:
             if cls is Rows:
-                return self.finish((<Rows>value).array(), (<Rows>value).type)
+                return self.leaf_of_storage((<Rows>value).array(), (<Rows>value).type)
             view = tensor_view(cls)
             if view is not NULL:
                 return noted(again, is_shared, value, self.leaf_of_tensor(view, value, holders))
@@ -109,7 +109,7 @@ cdef class LeafMaker:
         if kind == OBJECT:
             return noted(again, is_shared, value, self.leaf_of_other(value))
         if depth == MAX_DEPTH:
-            flatten(root)  # raises: it knows how to say so
+            flatten(root)  # raises the error
         return noted(again, is_shared, value,
                      self.walk_container(kind, value, root, depth + 1, holders, again, met, found))
 
@@ -119,8 +119,8 @@ cdef class LeafMaker:
         cdef Py_ssize_t i = 0
         cdef list children, leaves
         cdef dict made = None
-        # references to a child that is the batch's alone: the container's and the loop's; 0: none is,
-        # since something else refers to the container
+        # references to a child that only the batch holds: the container's and the loop's; 0: something else
+        # refers to the container, and so to its children
         cdef Py_ssize_t each = 2 if Py_REFCNT(<PyObject*>value) <= holders else 0
         if each == 0 and again is not None:
             # a list or dict is begun before its children, which may hold it
@@ -170,10 +170,10 @@ cdef class LeafMaker:
             return self.leaf_of_copy(value)
         type = field_type(array.dtype)
         if type.extended:
-            return self.finish(array.view(type.storage), type)
+            return self.leaf_of_storage(array.view(type.storage), type)
         if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage:
             return self.leaf_of_copy(value)
-        return self.finish(array, type)
+        return self.leaf_of_storage(array, type)
 
     cdef object leaf_of_tensor(self, rd_view view, object value, Py_ssize_t holders):
         cdef rd_dl_tensor tensor
@@ -187,7 +187,7 @@ cdef class LeafMaker:
                 and (not is_view(value) if self.is_collated else owns_storage(value))):
             return value
         type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
-        return self.finish(array_on(value, type, &tensor).copy(), type)
+        return self.leaf_of_storage(array_on(value, type, &tensor).copy(), type)
 
     cdef object leaf_of_other(self, object value):
         """Return a leaf for a tensor of another library; a value that is no tensor as it is."""
@@ -210,9 +210,9 @@ cdef class LeafMaker:
         type = field_type(name[0] if name[0] is not None else array.dtype)
         made = np.empty((<object>array).shape, type.storage)
         copy_array(array, type, <char*>cnp.PyArray_DATA(made), False)
-        return self.finish(made, type)
+        return self.leaf_of_storage(made, type)
 
-    cdef object finish(self, object array, object type):
+    cdef object leaf_of_storage(self, object array, object type):
         """Return the leaf of an array of a type's storage."""
         try:
             make = self.makers[type]
@@ -222,7 +222,7 @@ cdef class LeafMaker:
 
 
 cdef inline object noted(dict again, bint is_shared, object value, object made):
-    """Return what was made of a value, for its other places too."""
+    """Return a value's copy, and keep it for the value's other places."""
     if is_shared and again is not None:
         again[id(value)] = value, made
     return made
@@ -241,7 +241,7 @@ cdef inline bint is_simple(object value) noexcept:
 
 
 cdef bint owns_alone(cnp.ndarray array) noexcept:
-    """Whether its memory is NumPy's, and no other array refers to it."""
+    """Whether NumPy allocated an array's memory, and no other array refers to it."""
     cdef PyObject* base
     while not cnp.PyArray_CHKFLAGS(array, cnp.NPY_ARRAY_OWNDATA):
         base = PyArray_BASE(array)

@@ -1,7 +1,7 @@
-"""Rows that are lent to samples: `__getitem__(index, out)` writes a sample where it goes.
+"""Rows that are lent to samples: `__getitem__(index, out)` writes a sample into its row.
 
-Imports plan and structure. A LentRow belongs to one BatchWriter; what it lends it takes back before the
-next sample.
+Imports plan and structure. A LentRow belongs to one BatchWriter; it takes each row back before the next
+sample.
 """
 import gc
 
@@ -21,7 +21,7 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class LentRow:
-    """Arrays on the row of the sample in hand, whose memory is the batch's."""
+    """Arrays on the row of the current sample, in the batch's memory."""
 
     cdef object fetch(self, object fill, object key, Plan plan, Py_ssize_t row, object owner,
                       list names):
@@ -38,7 +38,7 @@ cdef class LentRow:
         """Take back the row lent for a sample that is written and no longer referenced."""
         if self.views is None or not is_kept(self.views):
             return 0
-        gc.collect()  # an exception within the dataset may hold its frames a while
+        gc.collect()  # frames of an exception that the dataset caught may still refer to it
         if is_kept(self.views):
             raise CollateError(
                 f"the dataset keeps a reference to `out` of sample {row}{index_of(names, row)}, whose "
@@ -55,7 +55,7 @@ cdef bint is_kept(list views) noexcept:
 
 
 cdef object detached(object sample, object fill):
-    """Return a sample, copied if it may lie in a slot, whose memory is about to be freed."""
+    """Return a sample; a copy of it if it may lie in a slot that is about to be released."""
     cdef Flat flat
     if fill is None:
         return sample

@@ -22,7 +22,7 @@ cdef class SampleLeaf:
     cdef Py_ssize_t nbytes       # of one sample
     cdef char* rows              # where row 0 lies while a batch is being written
     cdef list values             # LEAF_OBJECT: the batch's values so far
-    # LEAF_ARRAY, where Plan.rereads: of the row that was put last
+    # LEAF_ARRAY, where Plan.rereads: of the last row that was put
     cdef object last             # its value; alive, so nothing else has its memory
     cdef char* last_at     # where that lies; NULL: there is none
     cdef Py_ssize_t last_row
@@ -39,10 +39,10 @@ cdef class Plan:
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
-    cdef bint rereads            # arrays that a dataset reuses are read again when all samples are there
+    cdef bint rereads            # whether to read arrays that a dataset reuses again when all samples are there
     cdef list to_reread          # (leaf, value, row) of these
     cdef bint is_uncached        # samples of the batch in hand are copied past the cache
-    cdef uint64_t objects_room   # bytes to reserve for the pickled objects of the next batch
+    cdef uint64_t objects_nbytes   # bytes to reserve for the pickled objects of the next batch
     cdef list path               # where two samples differ, innermost first
     cdef str difference          # how
 
@@ -64,6 +64,6 @@ cdef class Plan:
     cdef object out_of(self, list views)
     cdef list object_lists(self)
     cdef list take_back(self, Py_ssize_t count, object revive)
-    cdef int forget_objects(self) except -1
+    cdef int drop_objects(self) except -1
 
 

@@ -108,7 +108,7 @@ cdef int classify(object sample) except -1:
 
 
 cdef object converted(object sample):
-    """Return what the converter of another library's tensors finds in a sample; None: it is no tensor."""
+    """Return what another library's converter reads from a sample; None: it is no tensor."""
     converter = foreign_converter(sample)
     found = None if converter is None else converter(sample)
     if found is not None and found[2]:
@@ -324,8 +324,8 @@ cdef class Plan:
     cdef int note(self, SampleLeaf leaf, object value, char* at, Py_ssize_t row) except -1:
         """Note where the value of a row lies, before it is copied.
 
-        If it is the object, or in the memory, of the row before, the dataset may be reusing one array: the
-        row before is read once more when all samples are there.
+        If the row before had the same object or memory, the dataset may be reusing one array: the row
+        before is read again when all samples are there.
         """
         if leaf.last_at is not NULL and (leaf.last is value or (
                 at < leaf.last_at + leaf.nbytes and leaf.last_at < at + leaf.nbytes)):
@@ -334,7 +334,7 @@ cdef class Plan:
         return 0
 
     cdef int reread(self) except -1:
-        """Copy again, as they are now, the arrays that later rows reused."""
+        """Copy the arrays that later rows reused again, as they are now."""
         cdef SampleLeaf leaf
         cdef list noted
         if not self.to_reread:
@@ -424,7 +424,7 @@ cdef class Plan:
         return f"its field {where}" if where else "it"
 
     cdef list row_views(self, Py_ssize_t row, object owner):
-        """Return an array on each field's part of a row; None for what is no array of NumPy's types.
+        """Return an array on each field of a row; None for a leaf that NumPy has no array for.
 
         ``owner``: keeps the memory alive.
         """
@@ -466,7 +466,7 @@ cdef class Plan:
             samples.append(self.structure.build(fields, objects, None))
         return samples
 
-    cdef int forget_objects(self) except -1:
+    cdef int drop_objects(self) except -1:
         """Drop the objects of the last batch, whether it was made or not."""
         cdef SampleLeaf leaf
         for leaf in self.objects:
@@ -486,7 +486,7 @@ cdef object as_tensor(object array, object python_type):
         return None
     try:
         return torch.from_numpy(array)
-    except TypeError:  # an element type that it takes from no array
+    except TypeError:  # torch makes no tensor of an array of this type
         return None
 
 
@@ -506,7 +506,7 @@ cdef bint has_torch_strides(cnp.ndarray array):
 
 
 cdef object row_value(SampleLeaf leaf, Py_ssize_t row, object revive):
-    """Return a value as before stacking, close enough to collate it in another way."""
+    """Return a stacked value as it was, close enough to collate it in another way."""
     cdef object array = rd_make_ndarray(leaf.type.storage, leaf.ndim, leaf.extents,
                                         leaf.rows + row * leaf.nbytes, False, NULL).copy()
     if leaf.kind == LEAF_ARRAY and revive is not None and not issubclass(leaf.python_type, np.ndarray):

@@ -14,7 +14,7 @@ cdef class Rows(Unwritten):
     cdef int64_t[65] extents     # of the field
     cdef Py_ssize_t nbytes       # of the field
     cdef bint is_uncached        # samples are copied past the cache
-    cdef bytes filling           # an element where there is no sample; None: there is no such place
+    cdef bytes filling           # the padding element; None: nothing is padded
 
     cdef int read(self, object samples, object dtype) except -1
     cdef int axis_of(self, object axis) except? -1

@@ -43,10 +43,10 @@ cdef class Rows(Unwritten):
 
     @staticmethod
     def padded(samples, axis=0, value=0, Py_ssize_t round_to=1, dtype=None):
-        """Return rows of one shape, the largest, with ``value`` where a sample has nothing.
+        """Return rows of one shape, the largest; ``value`` pads shorter samples.
 
-        ``axis``: of a sample, along which they differ; None: along any. ``round_to``: the length
-        of a padded axis is a multiple of it.
+        ``axis``: the axis of a sample along which they may differ; None: any. ``round_to``: the length of a
+        padded axis is a multiple of it.
         """
         cdef Rows self = Rows.__new__(Rows)
         self.read(samples, dtype)
@@ -109,7 +109,7 @@ cdef class Rows(Unwritten):
         return np.array([array.shape[axis] for array in self.arrays], np.int64)
 
     def array(self):
-        """Return the field as a new array; of an extended type in its storage type."""
+        """Return the field as a new array, an extended type in its storage type."""
         cdef cnp.ndarray made = np.empty(self.shape, self.type.storage)
         self.write(<char*>cnp.PyArray_DATA(made))
         return made
@@ -156,7 +156,7 @@ cdef class Rows(Unwritten):
                                  f"list (AsList)")
             found = field_type(name[0] if name[0] is not None else array.dtype)
             if not is_chosen and (array.size or isinstance(sample, np.ndarray)
-                                  or name[0] is not None):  # of an empty list the type says nothing
+                                  or name[0] is not None):  # the type of an empty list means nothing
                 if self.type is None:
                     self.type = found
                 elif found is not self.type:
@@ -172,7 +172,7 @@ cdef class Rows(Unwritten):
         return 0
 
     cdef int measure(self, bint pads_all, int axis, Py_ssize_t round_to) except -1:
-        """Find the shape of a row: the samples' own, and along padded axes the largest."""
+        """Find the shape of a row: that of the samples, with the largest extent along padded axes."""
         cdef cnp.ndarray array, first = self.arrays[0]
         cdef Py_ssize_t row, count = len(self.arrays)
         cdef int i, ndim = cnp.PyArray_NDIM(first)
@@ -262,7 +262,7 @@ cdef class Rows(Unwritten):
         return 0
 
     cdef int write_whole(self, cnp.ndarray array, FieldType type, char* target) except -1:
-        """Write a sample as it is."""
+        """Write a sample without padding."""
         if type is self.type:
             return copy_array(array, type, target, self.is_uncached)
         view = rd_make_ndarray(self.type.storage, cnp.PyArray_NDIM(array),
@@ -298,8 +298,8 @@ cdef class Rows(Unwritten):
 
 
 def is_numeric(value):
-    """Whether a value can be put together with others to an array: an array, a tensor, a number, or a
-    list of these. Of nested lists the first entries decide; an empty one can."""
+    """Whether a value can be joined with others into an array: an array, a tensor, a number, or a list of
+    these. The first entries of nested lists decide; an empty list can."""
     while type(value) is list:
         if not value:
             return True

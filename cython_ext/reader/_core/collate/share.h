@@ -41,11 +41,11 @@ static inline rd_share *rd_share_at(const rd_arena *a, uint32_t index) {
     return (rd_share *)((uint8_t *)rd_heap_at(a, index) + 1024);
 }
 
-/* How many batches are open, for a first look: a maker that dies may leave it too high. */
+/* How many batches are open, as a hint: a maker that dies leaves it too high. */
 static inline uint32_t *rd_open_shares(const rd_arena *a) { return (uint32_t *)(a->base + 1024); }
 
-/* Whether opening a batch pays: the trainer waits for it, or soon will because it is the worker's first of
- * a run, and another worker has time. */
+/* Whether opening a batch pays: another worker is idle, and the trainer waits for the batch, or will soon
+ * because it is the worker's first of a run. */
 static inline int rd_share_pays(const rd_arena *a, uint32_t index, uint64_t seq, int is_first) {
     const rd_header *h = rd_head(a);
     if (rd_load_relaxed(&h->wanted_seq) != seq) return 0;
@@ -158,8 +158,8 @@ static inline int rd_share_enter(rd_arena *a, uint32_t index, uint32_t heap, rd_
     return 0;
 }
 
-/* Whether a worker is in the batch of a heap.  A worker whose process is gone does not count, nor one that
- * sleeps until there is a task: damage overwrote its word. */
+/* Whether a worker is in the batch of a heap. A worker whose process is gone does not count. Nor does one
+ * that sleeps until there is a task: its word can only be damaged. */
 static inline int rd_share_has_guests(rd_arena *a, uint32_t index) {
     for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
         uint32_t heap = index + 1, pid = rd_load_relaxed(&rd_heap_at(a, i)->at_pid);
@@ -174,7 +174,7 @@ static inline int rd_share_has_guests(rd_arena *a, uint32_t index) {
 }
 
 /* Wait until nobody is in the closed batch of a heap; called by the heap's worker or its replacement.
- * 0, or EINTR.  When the pool stops it returns at once: nobody uses the slot again. */
+ * 0, or EINTR. Returns at once when the pool stops: nobody uses the slot again. */
 static inline int rd_share_await(rd_arena *a, uint32_t index) {
     uint32_t *word = &rd_share_at(a, index)->is_waited;
     for (;;) {

@@ -29,14 +29,14 @@ cdef extern from "reader/_core/collate/share.h" nogil:
     int rd_share_await(rd_arena*, uint32_t) noexcept
 
 cdef enum:
-    AGAIN = -1   # what next_row() returns where the whole batch is to be made again, alone
+    AGAIN = -1   # next_row() returns it if this worker must make the whole batch again, alone
 
 
 cdef class Sharing:
     cdef Heap heap
     cdef object source           # the dataset
     cdef bint is_strict          # of the plans
-    cdef object watch            # reports draws from the global random state; None: nobody cares
+    cdef object watch            # reports draws from the global random state; None: they do not matter
     cdef readonly bint is_on     # whether batches may be shared, as far as is known
     cdef rd_guest guest          # which batches it can make rows of
     cdef rd_share* c             # what it shows the others
@@ -45,7 +45,7 @@ cdef class Sharing:
     cdef int64_t began_ns        # when its first row was begun
     cdef int64_t each_ns         # what a row takes, as far as is known
     cdef bint was_fresh          # whether each_ns was measured in memory that was new
-    cdef int64_t copy_ns         # and what its copy may take
+    cdef int64_t copy_ns         # how long the copy of a row may take
     cdef Py_ssize_t looks_at     # the row before which to ask whether to open it
     cdef bint is_shared          # it was opened: others may have made rows
     cdef bint is_open            # others may still take rows
@@ -54,7 +54,7 @@ cdef class Sharing:
     cdef vector[uint8_t] mine    # by row: 1 = made by this worker
     cdef const uint8_t* theirs   # the same of the others, in the slot
     cdef vector[Py_ssize_t] left # rows that nobody has made, in order, and how many of them are done
-    # of the last batch: the row that was waited for until others had made it, -1: none; and how long
+    # of the last batch: the row for which it waited until others had made it, -1: none; and how long
     cdef Py_ssize_t waited_row
     cdef int64_t waited_ns
     cdef size_t left_at
@@ -62,9 +62,9 @@ cdef class Sharing:
     cdef Plan plan               # the form of its rows
     cdef uint64_t form           # digest of that
 
-    cdef void begin_task(self, uint32_t run, uint64_t epoch) noexcept nogil
-    cdef void end_task(self) noexcept nogil
-    cdef uint64_t room(self, Py_ssize_t count) noexcept nogil
+    cdef void note_task(self, uint32_t run, uint64_t epoch) noexcept nogil
+    cdef void note_answer(self) noexcept nogil
+    cdef uint64_t extra_nbytes(self, Py_ssize_t count) noexcept nogil
     cdef void begin(self) noexcept nogil
     cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, Plan plan, uint64_t seq) noexcept
     cdef bint is_slow(self, Py_ssize_t rows) noexcept nogil

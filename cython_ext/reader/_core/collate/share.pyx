@@ -36,7 +36,7 @@ cdef enum:
 
 @cython.final
 cdef class Sharing:
-    """What a worker shares of its batches, and does for others.
+    """A worker's part in shared batches: it opens its own, and makes rows of others'.
 
     ``source[key]``: fetches a sample. ``watch``: a RandomWatch, or None. ``is_strict``: see Plan.
     """
@@ -50,8 +50,8 @@ cdef class Sharing:
         self.guest.index = heap.index
         self.c = rd_share_at(heap.arena.c, heap.index)
 
-    cdef void begin_task(self, uint32_t run, uint64_t epoch) noexcept nogil:
-        """A task of a run was taken."""
+    cdef void note_task(self, uint32_t run, uint64_t epoch) noexcept nogil:
+        """Note that a task of a run was taken."""
         if run != self.guest.run:
             self.is_first = True
             self.guest.from_seq = 0
@@ -59,19 +59,19 @@ cdef class Sharing:
         self.guest.epoch = epoch
         store_relaxed_u32(&self.c.may_join, self.is_first and self.is_on)
 
-    cdef void end_task(self) noexcept nogil:
-        """The task was answered with a batch."""
+    cdef void note_answer(self) noexcept nogil:
+        """Note that the task was answered with a batch."""
         self.is_first = False
         store_relaxed_u32(&self.c.may_join, 0)
 
-    cdef uint64_t room(self, Py_ssize_t count) noexcept nogil:
-        """Return the bytes that a slot must have behind its fields, to be opened."""
+    cdef uint64_t extra_nbytes(self, Py_ssize_t count) noexcept nogil:
+        """Return the bytes that a slot needs behind its fields, so that it can be opened."""
         return <uint64_t>(8 + 9 * count) if self.is_on else 0
 
     # ---- the maker ----
 
     cdef void begin(self) noexcept nogil:
-        """A batch of samples is begun."""
+        """Note that a batch is begun."""
         self.is_shared = False
         self.waited_row = -1
         self.looks_at = 0
@@ -93,13 +93,14 @@ cdef class Sharing:
                 and rd_share_pays(self.heap.arena.c, self.heap.index, seq, self.is_first))
 
     cdef bint is_slow(self, Py_ssize_t rows) noexcept nogil:
-        """Whether so many rows take long enough to be shared. A row must take longer than its copy at 1 GB/s:
-        several workers copy hardly faster than one, and have to map the memory of each other's slots."""
+        """Whether this many rows take long enough to share them. A row must take longer than its copy at 1
+        GB/s: several workers copy hardly faster than one, and have to map the memory of each other's
+        slots."""
         return self.each_ns * rows > PAYS_NS and self.each_ns > self.copy_ns
 
     cdef int help_first(self, Py_ssize_t count, uint64_t seq) except -1:
-        """Before the first batch of a run: help with an earlier one that is about to be opened. Waits for
-        that for a quarter of a sample's time, and 1 ms at most."""
+        """Before the first batch of a run, help with an earlier one that may be opened soon. Waits for it
+        for a quarter of a sample's time, and 1 ms at most."""
         cdef rd_arena* arena = self.heap.arena.c
         cdef int64_t until_ns = rd_now_ns() + min(self.each_ns // 4, <int64_t>WAIT_NS)
         if (self.is_on and self.is_first and self.is_slow(count)
@@ -111,7 +112,7 @@ cdef class Sharing:
 
     cdef bint open(self, rd_slot* slot, uint64_t at, Plan plan, list keys, Py_ssize_t row,
                    rd_record* record) except -1:
-        """Let others make the rows after one; ``at``: where the fields end. False: it cannot be."""
+        """Let others make the rows after ``row``; ``at``: where the fields end. False: they cannot."""
         cdef Py_ssize_t i, count = len(keys)
         cdef char* start = <char*>self.heap.arena.c.base + slot.start
         cdef int64_t* numbers
@@ -159,7 +160,7 @@ cdef class Sharing:
         rd_share_close(arena, self.heap.index)
         self.note_left()
         if self.left.size():  # for messages about a batch that is late
-            store_relaxed_i64(&self.heap.c.at_index, self.left[0])
+            store_relaxed_i64(&self.heap.c.at_row, self.left[0])
         self.waited_ns = rd_now_ns()
         while rc:  # also after a signal: its handler may raise only when all have left
             with nogil:
@@ -184,7 +185,7 @@ cdef class Sharing:
                 self.left.push_back(<Py_ssize_t>i)
 
     cdef Py_ssize_t next_row(self, Py_ssize_t row) except -2:
-        """A row of a shared batch is made: return the next, or the row count after the last."""
+        """Return the row to make after ``row`` of a shared batch; the row count after the last."""
         cdef int64_t taken
         self.mine[row] = 1
         if self.is_open:
@@ -204,8 +205,8 @@ cdef class Sharing:
         return self.left[self.left_at - 1]
 
     cdef Py_ssize_t row_before(self, Py_ssize_t row) except -2:
-        """A row of a shared batch cannot be made: return the first row that is still missing, which is the
-        same row if all before it are there."""
+        """Return the first missing row, after ``row`` of a shared batch could not be made: ``row`` itself
+        if all before it are there."""
         if not self.is_open:
             return row
         self.close()
@@ -277,7 +278,7 @@ cdef class Sharing:
         return 0
 
     cdef bint suits(self, const rd_share* share, object sample, char* start) except -1:
-        """Have the plan write to the rows of a batch; False: its samples have another form."""
+        """Point the plan at the rows of a batch; False: its samples have another form."""
         cdef const int64_t* entry = <const int64_t*>start
         cdef SampleLeaf leaf
         if self.plan is None or self.form != share.form:

@@ -21,16 +21,16 @@ cdef class BatchWriter:
     cdef object rules            # how to collate samples that are not alike; None: refuse them
     cdef bint is_strict          # the rules want samples that are exactly alike
     cdef bint has_origins        # ready-made batches say which fields were NumPy arrays
-    cdef bint keeps_aliases      # what a ready-made batch has at two places is one thing in the user's
-    cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
-    cdef object revive           # makes a tensor again of an array, for the rules; or None
+    cdef bint keeps_aliases      # a value at two places of a ready-made batch is one object in the user's
+    cdef object pack             # pickles objects for the rules, so that they arrive unchanged; or None
+    cdef object revive           # makes an array a tensor again, for the rules; or None
     cdef Sharing sharing         # with other workers; None: each makes its batches alone
     cdef object attach           # makes what is attached to each batch; None: nothing is
     cdef vector[int64_t] table   # of begin() and write(): the field table, until the batch is whole
-    cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot's own may be damaged
+    cdef uint64_t objects_at     # of begin() and write(): where objects go; the copy in the slot may be damaged
     cdef LentRow lent            # of stack(): the row lent to a sample
     cdef list drawn              # of stream(): samples that are in no slot yet
-    cdef readonly Py_ssize_t position   # the row of the current sample, for messages
+    cdef readonly Py_ssize_t row        # the row of the current sample, for messages
     cdef bint makes_stale          # whether stale batches are made too
     # of stream(): whether all samples of the batch were drawn, and whether there were too few
     cdef readonly bint drew_all, ran_out
@@ -72,4 +72,4 @@ cdef class BatchWriter:
     cdef int refuse_nothing(self, Plan plan, list names) except -1
     cdef int collate(self, list samples, rd_record* record) except -1
     cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count, Py_ssize_t begun) except -1
-    cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL
+    cdef rd_slot* complete(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL

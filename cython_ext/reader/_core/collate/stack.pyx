@@ -38,10 +38,10 @@ cnp.import_array()
 
 cdef enum:
     ENDED = 1          # what stream() returns when the source is exhausted
-    KEPT_SCHEMAS = 64  # batches of further forms carry their schema with each batch
+    KEPT_SCHEMAS = 64  # batches of more forms than these carry their schema with each batch
     GATHERED = 1 << 20 # bytes to gather between two checks whether the batch is stale
 
-# limit for a batch: more than any arena has; a field and a payload can be added without overflow
+# limit of a batch, above that of any arena; a field and a payload can be added without overflow
 cdef uint64_t MOST_NBYTES = <uint64_t>1 << 62
 cdef object END = object()   # what next() returns for an exhausted source
 
@@ -51,8 +51,8 @@ cdef inline uint64_t aligned(uint64_t at) noexcept:
     return (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN
 
 
-cdef inline uint64_t room(Py_ssize_t nbytes) noexcept:
-    """Return the bytes a field takes, 1 at least: paddle distinguishes tensors by address."""
+cdef inline uint64_t field_nbytes(Py_ssize_t nbytes) noexcept:
+    """Return the bytes of a field in its slot, at least 1: Paddle distinguishes tensors by address."""
     return <uint64_t>max(nbytes, 1)
 
 
@@ -78,7 +78,7 @@ cdef class BatchWriter:
         self.sharing = None
         self.lent = LentRow()
         self.drawn = []
-        self.position = 0
+        self.row = 0
 
     cdef set_rules(self, object rules):
         """Set the rules of a face, or None; see `reader.policy.CollateRules`."""
@@ -96,9 +96,9 @@ cdef class BatchWriter:
         cdef uint64_t at = 0
         cdef rd_slot* slot
         cdef char* start
-        cdef uint64_t room_to_share = 0 if self.sharing is None else self.sharing.room(count)
+        cdef uint64_t share_nbytes = 0 if self.sharing is None else self.sharing.extra_nbytes(count)
         cdef int i
-        plan.forget_objects()
+        plan.drop_objects()
         plan.rereads = self.rules is not None and not self.holds_all and not self.fills
         if count > plan.most_rows:
             plan.refuse_rows(count)
@@ -107,9 +107,9 @@ cdef class BatchWriter:
         for leaf in plan.fields:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
-            at = min(aligned(at) + room(count * leaf.nbytes), MOST_NBYTES)
+            at = min(aligned(at) + field_nbytes(count * leaf.nbytes), MOST_NBYTES)
         self.heap.expect(at if self.holds_all else at // count)
-        slot = self.heap.alloc(at + plan.objects_room + room_to_share)
+        slot = self.heap.alloc(at + plan.objects_nbytes + share_nbytes)
         plan.is_uncached = self.heap.goes_past_cache(at)
         if self.sharing is not None:
             self.sharing.was_fresh = self.heap.is_fresh(slot)
@@ -127,7 +127,7 @@ cdef class BatchWriter:
             self.table.push_back(count)
             for i in range(leaf.ndim):
                 self.table.push_back(leaf.extents[i])
-            at += room(count * leaf.nbytes)
+            at += field_nbytes(count * leaf.nbytes)
         self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
@@ -135,7 +135,7 @@ cdef class BatchWriter:
                    rd_record* record, object fill=None) except -1:
         """Fetch a sample for each key and stack them in place.
 
-        ``fill(key, out)``, or None, fetches one as well, and may write it to its row: see LentRow.
+        ``fill(key, out)`` fetches one too, and may write it to its row: see LentRow. Or None.
         """
         cdef Py_ssize_t row = 1, before, count = len(keys)
         cdef Plan plan = self.plan
@@ -143,7 +143,7 @@ cdef class BatchWriter:
         cdef rd_slot* slot = NULL
         cdef object sample
         cdef int differs = 1
-        self.position = 0
+        self.row = 0
         self.holds_all = type(source) is list
         self.fills = fill is not None
         self.made.rows = <uint32_t>count
@@ -233,14 +233,14 @@ cdef class BatchWriter:
             if self.rules is None and names and plan.structure.kind == OBJECT:
                 self.refuse_nothing(plan, names)
             plan.reread()
-            slot = self.finish(slot, plan, record)
+            slot = self.complete(slot, plan, record)
         except BaseException:
             self.drop(slot)
             raise
         finally:
             self.lent.views = None
             if plan is not None:
-                plan.forget_objects()
+                plan.drop_objects()
         return 0
 
     cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
@@ -250,7 +250,7 @@ cdef class BatchWriter:
         if self.holds_all:
             return self.fetch_sample(source, fill, keys, plan, slot, row, names)
         if self.sharing is not None and self.sharing.is_shared:
-            self.timer.glance_ns = rd_coarse_ns()  # since the row before, it may have waited for others
+            self.timer.glance_ns = rd_coarse_ns()  # it may have waited since the row before
         begun = rd_sample_begins(&self.timer, row)
         sample = self.fetch_sample(source, fill, keys, plan, slot, row, names)
         if rd_sample_ends(&self.made, &self.timer, row, begun):
@@ -267,8 +267,8 @@ cdef class BatchWriter:
     cdef object fetch_sample(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
                              Py_ssize_t row, list names):
         """Fetch the sample of a row."""
-        self.position = row
-        store_relaxed_i64(&self.heap.c.at_index, row)
+        self.row = row
+        store_relaxed_i64(&self.heap.c.at_row, row)
         key = keys[row]
         if fill is None:
             return source[key]
@@ -285,26 +285,26 @@ cdef class BatchWriter:
         return 0
 
     cdef rd_slot* drop(self, rd_slot* slot) except? NULL:
-        """Give up a slot of which nothing was published; returns NULL."""
+        """Drop a slot of which nothing was published; returns NULL."""
         try:
             if self.sharing is not None:
                 self.sharing.close()  # others may write to it
                 self.sharing.is_shared = False
         finally:
             if slot is not NULL:
-                self.heap.abandon(slot)
+                self.heap.drop(slot)
         return NULL
 
     cdef bint gather(self, Columns columns, object keys, rd_record* record) except -1:
-        """Make a batch of rows of arrays. False: they are to be fetched and stacked one by one.
+        """Gather a batch from rows of arrays. False: fetch and stack its samples one by one.
 
-        Sample 0 of the first batch is fetched, and says what form batches have.
+        Sample 0 of the first batch is fetched, and gives the form of all batches.
         """
         cdef Plan plan = self.plan
         cdef rd_slot* slot = NULL
         cdef size_t row = 0, some, each = 0, count = <size_t>len(keys)
         cdef SampleLeaf leaf
-        self.position = 0
+        self.row = 0
         self.holds_all = self.fills = False
         if count == 0:
             return False
@@ -338,10 +338,10 @@ cdef class BatchWriter:
                     with nogil:
                         columns.copy(row, some, plan.is_uncached)
                 row += some
-            slot = self.finish(slot, plan, record)
+            slot = self.complete(slot, plan, record)
         except BaseException:
             if slot is not NULL:
-                self.heap.abandon(slot)
+                self.heap.drop(slot)
             raise
         return True
 
@@ -365,7 +365,7 @@ cdef class BatchWriter:
         cdef Plan plan = self.plan
         cdef rd_slot* slot = NULL
         cdef object sample
-        self.position = 0
+        self.row = 0
         self.drawn = []
         self.drew_all = self.ran_out = self.holds_all = self.fills = False
         if plan is None or plan.objects:
@@ -379,19 +379,19 @@ cdef class BatchWriter:
         try:
             slot = self.begin(plan, count)
             if plan.put(plan.structure, sample, 0):
-                self.heap.abandon(slot)
+                self.heap.drop(slot)
                 slot = NULL
                 return self.stream_list(source, count, drop_last, record)
             self.drawn = []
             for row in range(1, count):
                 if self.is_stale(record):
                     return self.skip(slot, record)
-                self.position = row
-                store_relaxed_i64(&self.heap.c.at_index, row)
+                self.row = row
+                store_relaxed_i64(&self.heap.c.at_row, row)
                 sample = self.draw(source, row)
                 if sample is END:
                     if drop_last:
-                        self.heap.abandon(slot)
+                        self.heap.drop(slot)
                         return ENDED
                     self.ran_out = True
                     self.shorten(plan, slot, row, count)
@@ -412,13 +412,13 @@ cdef class BatchWriter:
                     raise CollateError(text)
             self.drew_all = True
             plan.reread()
-            slot = self.finish(slot, plan, record)
+            slot = self.complete(slot, plan, record)
         except BaseException:
             if slot is not NULL:
-                self.heap.abandon(slot)
+                self.heap.drop(slot)
             raise
         finally:
-            plan.forget_objects()
+            plan.drop_objects()
         return 0
 
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,
@@ -428,8 +428,8 @@ cdef class BatchWriter:
         while len(samples) < count:
             if self.is_stale(record):
                 return self.skip(NULL, record)
-            self.position = len(samples)
-            store_relaxed_i64(&self.heap.c.at_index, len(samples))
+            self.row = len(samples)
+            store_relaxed_i64(&self.heap.c.at_row, len(samples))
             sample = self.draw(source, len(samples))
             if sample is END:
                 self.ran_out = True
@@ -469,19 +469,19 @@ cdef class BatchWriter:
     cdef list fetch_rest(self, object source, list keys, Py_ssize_t row, rd_record* record):
         """Fetch the samples after a row. Raises where nobody waits for the batch any more."""
         samples = []
-        for self.position in range(row + 1, len(keys)):
+        for self.row in range(row + 1, len(keys)):
             if self.is_stale(record):
                 raise CollateError("nobody waits for this batch any more")
-            samples.append(self.fetch(source, None, keys, None, NULL, self.position, None))
+            samples.append(self.fetch(source, None, keys, None, NULL, self.row, None))
         return samples
 
     cdef int collate(self, list samples, rd_record* record) except -1:
         """Make and write a batch of samples that are not alike, by the rules."""
-        self.position = -1
+        self.row = -1
         return self.write(self.rules.collate(samples), record)
 
     cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count, Py_ssize_t begun) except -1:
-        """Set the number of rows of a batch that has fewer than the ``begun`` it has room for."""
+        """Set the number of rows of a batch that has fewer than the ``begun`` it has space for."""
         cdef SampleLeaf leaf
         cdef int64_t* entry = self.table.data()
         cdef bint is_fresh = self.heap.is_fresh(slot)
@@ -493,9 +493,9 @@ cdef class BatchWriter:
             entry += 4 + leaf.ndim
         return 0
 
-    cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL:
+    cdef rd_slot* complete(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL:
         """Add schema and objects to a slot whose rows are written, and fill in the record."""
-        self.position = -1  # an error from here on concerns no sample in particular
+        self.row = -1  # an error from here on concerns no sample in particular
         if plan.its_schema is None:
             plan.its_schema = Schema(plan.its_batch, [(<SampleLeaf>leaf).type for leaf in plan.fields])
         if self.side is None and plan.schema == 0:
@@ -563,7 +563,7 @@ cdef class BatchWriter:
             larger = self.heap.alloc(at + size)
             memcpy(base + larger.start, base + slot.start, at)
             self.heap.note_written(slot, at)
-            self.heap.abandon(slot)
+            self.heap.drop(slot)
             slot = larger
         self.put_table(slot, nfields)
         slot.objects = at if size else 0
@@ -571,7 +571,7 @@ cdef class BatchWriter:
         memcpy(base + slot.start + at, data, size)
         self.heap.note_written(slot, at + size)
         if size and plan is not None:
-            plan.objects_room = size + size // 4 + 64
+            plan.objects_nbytes = size + size // 4 + 64
         return slot
 
     cdef int write(self, object batch, rd_record* record) except -1:
@@ -602,7 +602,7 @@ cdef class BatchWriter:
             at += (3 + ndim_of(made)) * 8
         table = at
         for made in arrays:
-            at = min(aligned(at) + room(nbytes_of(made)), MOST_NBYTES)
+            at = min(aligned(at) + field_nbytes(nbytes_of(made)), MOST_NBYTES)
         if self.has_origins:
             origins = find_origins(flat.fields)
         schema = Schema(flat.structure, types, origins)
@@ -637,7 +637,7 @@ cdef class BatchWriter:
                         for i in range(cnp.PyArray_NDIM(array)):
                             self.table.push_back(cnp.PyArray_DIM(array, i))
                         copy_array(array, kind, start + at, is_uncached)
-                    at += room(nbytes)
+                    at += field_nbytes(nbytes)
             if self.side is None:
                 slot = self.add_payload(slot, None, len(arrays), payload, record)
             else:
@@ -647,7 +647,7 @@ cdef class BatchWriter:
                     self.heap.note_written(slot, self.objects_at)
         except BaseException:
             if slot is not NULL:
-                self.heap.abandon(slot)
+                self.heap.drop(slot)
             raise
         record.kind = RD_BATCH
         record.slot = 0 if slot is NULL else rd_slot_offset(self.heap.arena.c, slot)
@@ -672,7 +672,8 @@ cdef class BatchWriter:
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
         self.heap.note_written(slot, len(pickled))
-        # it needs no field table and no offset of objects: records.load_schema checks the sums kept there
+        # the slot has sums in place of a field table and the offset of objects: records.load_schema checks
+        # them
         slot.objects = rd_place_sum(slot)
         slot.nfields = rd_payload_sum(NULL, 0, data, len(pickled))
         store_u32(&slot.state, RD_KEPT)

@@ -1,8 +1,8 @@
-"""An attribute of a user's object, read without a trace.
+"""Read an attribute of a user's object without making its `__dict__`.
 
-Imports nothing of this package. Reading `__dict__` of an object, as `vars` does, would leave one: from
-then on CPython 3.11 and 3.12 look up each attribute of that object in its dict, which makes a
-dataset's `__getitem__` slower for good.
+Imports nothing of this package. Reading `__dict__` of an object, as `vars` does, makes a dict: from then on
+CPython 3.11 and 3.12 look up each attribute of that object in it, which slows a dataset's `__getitem__` for
+good.
 """
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
@@ -20,12 +20,12 @@ MISSING = object()
 
 
 def own_attribute(value, str name not None, default=None):
-    """Return what `__dict__` of an object has by a name, or the default. No code of the user runs.
+    """Return an entry of an object's `__dict__`, or the default. No code of the user runs.
 
-    The dict itself is read only where the class has the name as well.
+    The dict itself is read only if the class has the name too.
     """
     if Py_TYPE(value).tp_dictoffset == 0:
-        return default  # its attributes are all of its class, as those of a list
+        return default  # an object without a dict, such as a list
     if _PyType_Lookup(Py_TYPE(value), name) is NULL:
         return attribute_of(value, name, default)
     own = attribute_of(value, "__dict__", None)

@@ -1,7 +1,7 @@
-"""Signals: held back while something must not be left half done, and known by what they raise.
+"""Hold signals back during steps that must be completed, and recognise the exceptions they raise.
 
-Imports nothing of the project. Python runs the handlers of signals in its main thread, between two
-instructions of Python code; here there are none. Replaces the handlers while a `with` block runs.
+Imports nothing of the project. Python runs signal handlers in its main thread, between two instructions of
+Python code; compiled code has none. Replaces the handlers while a `with` block runs.
 """
 import functools
 import signal
@@ -38,7 +38,7 @@ cdef extern from *:
         sigaction(number, &note, &rd_before[number]);
     }
 
-    // whoever chose another handler meanwhile keeps it
+    // a handler that was set meanwhile stays
     static void rd_let_signal(int number) {
         struct sigaction now;
         if (sigaction(number, NULL, &now) == 0 && now.sa_handler == rd_note_signal)
@@ -57,8 +57,8 @@ cdef extern from *:
 
     static void rd_do_nothing(int number) { (void)number; }
 
-    // A handler that does nothing is the default again in a program that this process starts; one
-    // that is ignored stays so.  No code of Python runs, and system calls go on.
+    // A program that this process starts gets the default again in place of a handler that does nothing; an
+    // ignored signal would stay ignored there. No Python code runs, and system calls go on.
     static int rd_be_deaf(int number) {
         struct sigaction nothing;
         memset(&nothing, 0, sizeof nothing);
@@ -71,7 +71,7 @@ cdef extern from *:
     static __thread int rd_is_unwinding;
     static destructor rd_own_finalize;
 
-    // Whether an exception is on its way which ends what it leaves, and not a generator or the program.
+    // Whether an exception is unwinding, other than one that ends a generator or the program.
     static int rd_error_leaves(void) {
         PyObject *kind = PyErr_Occurred();
         return kind && !PyErr_GivenExceptionMatches(kind, PyExc_GeneratorExit) &&
@@ -79,7 +79,7 @@ cdef extern from *:
                !PyErr_GivenExceptionMatches(kind, PyExc_StopIteration);
     }
 
-    // Python keeps the exception from what is called when an object is dropped: look before.
+    // Python hides the exception from a finalizer: look before it is called.
     static void rd_finalize(PyObject *object) {
         int before = rd_is_unwinding;
         rd_is_unwinding = before || rd_error_leaves();
@@ -87,7 +87,7 @@ cdef extern from *:
         rd_is_unwinding = before;
     }
 
-    // Classes of Python take the function from `wrapper`, the type's `__del__`, and those of C from it.
+    // Python's classes take the function from `wrapper`, the type's `__del__`; C's take it from the type.
     static void rd_watch_finalizer(PyObject *type, PyObject *wrapper) {
         rd_own_finalize = ((PyTypeObject *)type)->tp_finalize;
         ((PyTypeObject *)type)->tp_finalize = rd_finalize;
@@ -141,7 +141,7 @@ cdef list handled():
 
 
 cdef void hold():
-    """Have signals noted that come from now on. In the main thread."""
+    """Note signals from now on, and hold them back. Call it in the main thread."""
     global depth, held
     if depth == 0:
         held = handled()
@@ -151,7 +151,7 @@ cdef void hold():
 
 
 cdef void let(bint is_dropping=False):
-    """Put the handlers back; what was noted is handled with the next instruction.
+    """Put the handlers back; signals that were noted are handled with the next instruction.
 
     `is_dropping`: other objects may be dropped before that.
     """
@@ -174,7 +174,7 @@ cdef int handle_noted(void* _) noexcept:
 
 
 def is_interrupt(error):
-    """Whether the handler of a signal raised `error`, in whatever code it came."""
+    """Whether a signal handler raised `error`, whatever code it interrupted."""
     if isinstance(error, KeyboardInterrupt):
         return True
     codes = handler_codes()
@@ -194,7 +194,7 @@ cdef bint came_in_callee(error):
 
 
 def draw_into(list found not None, iterator, Py_ssize_t count=1, list torn=None):
-    """Draw from an iterator until a list has ``count`` items, or none is left.
+    """Draw from an iterator until a list has ``count`` items, or the iterator ends.
 
     No signal is handled between drawing an item and keeping it. If a handler raised in the iterator's
     own code, which may have ended the iterator, True is appended to ``torn``, before any other signal
@@ -224,7 +224,7 @@ cdef set handler_codes():
 
 
 cdef object code_of(handler):
-    """The code that runs first when a handler is called; None where it is not Python's."""
+    """Return the code that a handler runs first; None if it is not Python code."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
@@ -234,10 +234,10 @@ cdef object code_of(handler):
 
 @cython.final
 cdef class interrupt_after:
-    """Hold signals back until the block is done: Ctrl-C, and those that a program handles itself.
+    """Hold signals back until the block is done: Ctrl-C, and signals that the program handles.
 
-    Those that came are handled behind the block, as if they came then. Blocks may be nested. In
-    other threads than the main one nothing is done: handlers do not run there.
+    They are handled after the block, as if they came then. Blocks may be nested. Does nothing outside the
+    main thread, where no handler runs.
     """
 
     cdef bint holds
@@ -260,7 +260,7 @@ cdef class interrupt_after:
 
 
 cdef class SafeExit:
-    """Base class of contexts whose end no signal keeps from happening: `__exit__` calls `end`."""
+    """Base class of contexts that are closed whatever signal comes: `__exit__` calls `close`."""
 
     def __enter__(self):
         return self
@@ -275,23 +275,23 @@ cdef class SafeExit:
             except BaseException as error:
                 came = error
         try:
-            self.end()
+            self.close()
         finally:
             if holds:
                 let()
         if came is not None:
             raise came
 
-    def end(self):
-        """Leave the context."""
+    def close(self):
+        """Close the context."""
 
 
 cdef class Finalized:
-    """Base class of what has to be ended: `finalize` is called when the object is dropped.
+    """Base class of objects that must be closed: `finalize` is called when the object is dropped.
 
-    No signal comes in between. Those that came are handled behind it. `finalize` may be called
-    for an object that was never initialized, in any thread, and not at the exit of the interpreter.
-    It is not called where ``is_ended`` says that nothing is left to do.
+    No signal interrupts it; signals are handled after it. `finalize` may be called for an object that was
+    never initialized, in any thread, and not at the exit of the interpreter. It is not called if
+    ``is_ended`` is set: then nothing is left to do.
     """
 
     def __del__(self):
@@ -307,7 +307,7 @@ cdef class Finalized:
                     PyErr_CheckSignals()  # another signal that came before
                     break
                 except BaseException as error:
-                    # print and drop it, as Python does with what is raised while it frees objects
+                    # print and drop it, as Python does with exceptions raised while it frees objects
                     PyErr_SetObject(type(error), error)
                     PyErr_WriteUnraisable(self)
         try:
@@ -317,14 +317,14 @@ cdef class Finalized:
                 let(True)
 
     def finalize(self):
-        """End it."""
+        """Close it."""
 
 
 rd_watch_finalizer(Finalized, Finalized.__del__)  # before a class is derived from it
 
 
 def is_unwinding():
-    """Whether this runs in the `finalize` of an object that an exception drops: it leaves a loop, say.
+    """Whether this runs in the `finalize` of an object that an exception drops, say as it leaves a loop.
 
     An exception that ends a generator, or the program, does not count; nor does one whose traceback
     keeps the object.
@@ -333,9 +333,9 @@ def is_unwinding():
 
 
 def ignore_interrupts():
-    """Have Ctrl-C do nothing in this process, and its usual work in programs that this one starts.
+    """Make Ctrl-C do nothing in this process, but its usual work in programs that this one starts.
 
-    To Python it is ignored (`signal.SIG_IGN`). It is blocked no more. Call it in the main thread.
+    Python sees it as ignored (`signal.SIG_IGN`). It is unblocked. Call it in the main thread.
     """
     signal.signal(SIGINT, signal.SIG_IGN)
     rd_be_deaf(SIGINT)

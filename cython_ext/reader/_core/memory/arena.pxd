@@ -40,7 +40,7 @@ cdef extern from "reader/_core/memory/release.h" nogil:
         uint64_t result_tail, result_head, released, hot_bytes, hot_limit
         uint64_t nslots, chunk_at, chunk_end
         uint64_t at_seq
-        int64_t at_index, at_since_ns
+        int64_t at_row, at_since_ns
         uint32_t at_run, at_pid
         uint64_t batches_made, busy_ns, promised, expected
         uint64_t task_ring_nbytes, result_ring_count, slot_table_count, computed_ns, runnable_ns, stored_ns
@@ -76,9 +76,9 @@ cdef extern from "reader/_core/memory/release.h" nogil:
         uint32_t run
         uint16_t kind, worker
         uint64_t slot, schema
-        uint32_t generation, is_at_limit  # one word, whose name depends on the kind: see layout.h
+        uint32_t generation, is_at_limit  # one word with two names: see layout.h
         uint32_t sum
-        # three words, likewise
+        # three words with several names
         int64_t token, need_bytes
         rd_arena* arena
         void* held_object
@@ -129,7 +129,7 @@ cdef extern from "reader/_core/memory/release.h" nogil:
     int rd_arena_trim(rd_arena*, int) noexcept
     bint rd_arena_has_trim(const rd_arena*) noexcept
     void rd_arena_close(rd_arena*) noexcept
-    void rd_arena_let_go(rd_arena*) noexcept
+    void rd_arena_close_files(rd_arena*) noexcept
     void rd_arena_ref(rd_arena*) noexcept
     void rd_arena_unref(rd_arena*) noexcept
     rd_lease* rd_lease_take(rd_arena*, uint64_t) noexcept
@@ -142,18 +142,18 @@ cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil
 
 
 cdef class Arena:
-    cdef rd_arena* c              # one counted reference; NULL once it is given back
+    cdef rd_arena* c              # one counted reference; NULL once released
     cdef list others              # arenas in this process that share a budget with it, or None
     cdef uint64_t budget_nbytes   # of all of them together
-    cdef uint32_t idle            # others that will share it and have no arena yet
+    cdef uint32_t idle            # how many others will share it and have no arena yet
 
     cdef uint64_t limit(self)
     cdef int check_open(self) except -1
-    cdef int retire(self) except -1
+    cdef int close_damaged(self) except -1
 
 
 cdef class Lease:
-    cdef rd_lease* c              # one counted reference, given back in __dealloc__
+    cdef rd_lease* c              # one counted reference, released in __dealloc__
 
     @staticmethod
     cdef Lease take(rd_arena* arena, uint64_t slot)

@@ -30,7 +30,7 @@ cdef extern from *:
     #include <sys/syscall.h>
     #include <unistd.h>
 
-    static int rd_memory_node(void *address) {  /* -1: the kernel does not tell */
+    static int rd_memory_node(void *address) { /* -1: unknown */
         int node = -1;
         const long failed = syscall(SYS_move_pages, 0, 1UL, &address, NULL, &node, 0);
         return failed ? -1 : node;
@@ -78,7 +78,7 @@ cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil:
 
 def shared_huge_pages():
     """Return the kernel's policy on huge pages for memory files, such as "never" or "advise"; None:
-    it does not tell."""
+    unknown."""
     try:
         with open("/sys/kernel/mm/transparent_hugepage/shmem_enabled") as file:
             return file.read().partition("[")[2].partition("]")[0] or None
@@ -99,10 +99,10 @@ cdef class Arena:
             self.c = NULL
 
     def share_budget(self, list others not None, uint64_t nbytes, uint32_t idle=0):
-        """From now on own no more than ``nbytes`` of memory together with other arenas.
+        """Limit the memory of this and other arenas together to ``nbytes`` from now on.
 
-        Each is sure of a quarter of an even share, whatever the others use; ``idle``: how many are to
-        have one that are not there yet.
+        Each may always use a quarter of an even share, whatever the others use. ``idle``: how many others
+        will have an arena and do not have it yet.
         """
         self.others = others
         self.budget_nbytes = nbytes
@@ -114,7 +114,7 @@ cdef class Arena:
         cdef Arena other
         if self.others is None:
             return self.c.limit_nbytes
-        rd_fence()  # of two that take memory at once, one sees the other's
+        rd_fence()  # if two take memory at once, one of them sees the other's
         left = self.budget_nbytes
         sure = left // (4 * (len(self.others) + 1 + self.idle))
         left -= self.idle * sure
@@ -126,7 +126,7 @@ cdef class Arena:
 
     @property
     def uncached_from(self):
-        """Bytes of a batch from which on its samples are copied past the cache."""
+        """Batches of this many bytes or more are copied past the cache."""
         self.check_open()
         return load_relaxed_u64(&rd_head(self.c).uncached_from)
 
@@ -140,13 +140,12 @@ cdef class Arena:
                bint has_file=True, uint64_t uncached_from=<uint64_t>-1):
         """Make an arena with ``nworkers`` heaps, and one for the trainer.
 
-        ``in_flight``: most tasks that may wait for one worker; sizes the rings.
+        ``in_flight``: how many tasks may wait for one worker; sizes the rings.
         ``limit_nbytes``: limit of the memory for batches; None: what the machine has.
         ``reserve_nbytes``: address space; None: four times the machine's memory, or an eighth of
         the limit on virtual memory.
-        ``has_file``: False: only this process uses it, and a forked one has a copy of what lay in it;
-        there is no descriptor.
-        ``uncached_from``: bytes of a batch from which on its samples are copied past the cache.
+        ``has_file``: False: private memory without a descriptor; a forked process gets a copy of it.
+        ``uncached_from``: batches of this many bytes or more are copied past the cache.
         Raises ReaderError when the system refuses a memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
@@ -194,7 +193,7 @@ cdef class Arena:
                             f"cannot reserve {reserve} bytes of address space for batches: {error}; "
                             f"raise the limit on virtual memory (ulimit -v) or file size (ulimit -f)"
                         ) from error
-                    # under a limit, leave the process more than half of what there is
+                    # under a limit, leave more than half of the address space to the process
                     reserve //= 2 if is_tight else 4
                     is_tight = True
             try:
@@ -229,7 +228,7 @@ cdef class Arena:
 
     @staticmethod
     def attach(int fd, nbytes=None):
-        """Map the arena behind ``fd``, which the Arena owns from now on; -1: anonymous memory.
+        """Map the arena behind ``fd``, and own the descriptor from now on; -1: anonymous memory.
 
         ReaderError if it cannot be mapped, or its header was damaged.
         """
@@ -285,7 +284,7 @@ cdef class Arena:
         c.trims = 0
         c.own_fd = c.bell = c.own_bell = -1
         c.users = 1
-        c.refs = 2  # one is never given back: the handle does not own the mapping and the file
+        c.refs = 2  # one is never released: the handle does not own the mapping and the file
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
         other.c = c
@@ -305,10 +304,10 @@ cdef class Arena:
         while rd_arena_trim(self.c, 1 << 20):
             pass
 
-    cdef int retire(self) except -1:
-        """Give an arena up that was damaged: its memory goes when its last batch is dropped.
+    cdef int close_damaged(self) except -1:
+        """Give a damaged arena up: its memory is freed with its last batch.
 
-        The bell goes on to the arena that replaces it.
+        The arena that replaces it takes over the bell.
         """
         self.check_open()
         store_relaxed_int(&self.c.bell, -1)
@@ -325,7 +324,7 @@ cdef class Arena:
         cdef rd_arena* c = self.c
         self.c = NULL
         if c is not NULL:
-            rd_arena_let_go(c)
+            rd_arena_close_files(c)
             rd_arena_unref(c)
 
     cdef int check_open(self) except -1:
@@ -334,16 +333,15 @@ cdef class Arena:
         return 0
 
     def stop(self):
-        """Have the workers end after their current task."""
+        """Ask the workers to end after their current task."""
         self.check_open()
         rd_stop_workers(self.c)
 
     def stats(self):
-        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``uncached_from_bytes`` of a
-        batch that is copied past the cache, ``huge_pages`` (what large slots have: "advised", or the
-        kernel's own policy), ``promised_bytes`` that workers may still write or allocate, slots by
-        their state, and ``locked_slots`` and ``locked_bytes`` of those with locked pages, in any
-        state."""
+        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``uncached_from_bytes`` from which
+        batches are copied past the cache, ``huge_pages`` of large slots ("advised", or the kernel's own
+        policy), ``promised_bytes`` that workers may still write or allocate, slots by their state, and
+        ``locked_slots`` and ``locked_bytes`` of slots with locked pages, in any state."""
         cdef rd_header* head
         cdef rd_slot* table
         cdef uint32_t state
@@ -434,17 +432,17 @@ cdef class PageLock:
 
     @property
     def is_closed(self):
-        """Whether no worker writes batches there any more."""
+        """Whether no worker writes batches into the slot any more."""
         return self.c is NULL or load_u32(&rd_head(self.c).stop) != 0
 
     @property
     def node(self):
-        """The NUMA node that the slot's first page lies on; None: the system does not tell."""
+        """The NUMA node of the slot's first page; None: unknown."""
         cdef int node = -1 if self.c is NULL else rd_memory_node(<void*>self.address)
         return node if node >= 0 else None
 
     def unlock(self):
-        """Let the slot's memory be freed again. The pages must be unlocked by now. Idempotent."""
+        """Allow the slot's memory to be freed again. The caller has unlocked the pages before. Idempotent."""
         cdef rd_arena* c = self.c
         self.c = NULL
         if c is not NULL:

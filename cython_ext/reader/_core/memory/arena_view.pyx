@@ -1,7 +1,7 @@
-"""What some pages of an arena say, read from outside: by another program, of a copy of them.
+"""Read an arena from another program, out of copies of some of its pages.
 
-Imports the layout alone. Nothing is written, no lock is taken, and nothing is believed to be more than
-a number: the program goes on writing while the pages are copied.
+Imports the layout alone. It writes nothing and takes no lock. It trusts no value, since the program goes on
+writing while the pages are copied.
 """
 from libc.string cimport memcpy, memset
 
@@ -16,21 +16,22 @@ cdef enum:
 
 FILE_NAME = "reader-arena"  # of the memory file: see Arena.create
 
-# run: number of the attempt at an epoch. heaps: one for each worker, and the trainer's. page_nbytes: of
-# the header, and of each heap behind it. owned_bytes: memory of batches, limit_nbytes at most.
-# is_waiting: the consumer waits for a batch just now. is_closing: the workers are told to end.
+# run: the number of this attempt at an epoch. heaps: one for each worker, and the trainer's. page_nbytes:
+# of the header, and of each heap behind it. owned_bytes: memory of batches, limit_nbytes at most.
+# is_waiting: the consumer waits for a batch now. is_closing: the workers are asked to end.
 ArenaHeader = collections.namedtuple(
     "ArenaHeader", "run heaps page_nbytes owned_bytes limit_nbytes is_waiting is_closing")
 
-# pid: of the worker; 0: none runs. since_ns: of CLOCK_MONOTONIC, when it began what it makes; 0: nothing.
-# batches: made so far. busy_ns: in which it made them. tasks: bytes of tasks that wait. fetch_ns, made_ns:
-# of its last batches in this run, in the dataset's code and in all. slowest_ns: of their slowest sample.
+# pid: of the worker; 0: none runs. since_ns: when it began its batch, by CLOCK_MONOTONIC; 0: it is idle.
+# batches: made so far. busy_ns: time that they took. tasks: bytes of tasks that wait. fetch_ns, made_ns:
+# time of its last batches in this run, in the dataset's code and in all. slowest_ns: time of their slowest
+# sample.
 HeapView = collections.namedtuple(
     "HeapView", "pid since_ns batches busy_ns tasks fetch_ns made_ns slowest_ns")
 
 
 def header_of(bytes page not None):
-    """Return the ArenaHeader that a copy of an arena's first page holds; None: it is none."""
+    """Return the ArenaHeader in a copy of an arena's first page; None: it is no such page."""
     cdef rd_header head
     if len(page) < <Py_ssize_t>sizeof(head):
         return None
@@ -44,8 +45,8 @@ def header_of(bytes page not None):
 
 
 def noted_place(header not None, bytes page not None, uint32_t index):
-    """Return where in the file it stands what a worker noted of its last batches, and how many bytes that
-    has; None: nowhere. ``page``: a copy of its heap's; ``index``: its number."""
+    """Return where in the file a worker noted its last batches, and in how many bytes; None: nowhere.
+    ``page``: a copy of its heap's page; ``index``: the heap's number."""
     cdef rd_heap heap
     cdef rd_arena arena
     if len(page) < <Py_ssize_t>sizeof(heap):
@@ -62,8 +63,8 @@ def noted_place(header not None, bytes page not None, uint32_t index):
 
 
 def heap_of(bytes page not None, bytes noted not None, run):
-    """Return the HeapView that copies of a heap's page and of what is at its `noted_place` hold; None: the
-    page is too short."""
+    """Return the HeapView in copies of a heap's page and of the bytes at its `noted_place`; None: the page
+    is too short."""
     cdef rd_heap heap
     cdef rd_noted one
     cdef size_t i

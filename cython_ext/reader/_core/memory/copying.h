@@ -1,11 +1,9 @@
-/* Copies of rows into a batch: past the cache where that wins, and gathered by number.
+/* Copies of rows into a batch: past the cache where that is faster, and gathered by number.
  *
- * An ordinary copy reads each line of its target before it overwrites it, so three lines move for
- * each one that is copied, and it drives out what the cache holds.  An uncached copy writes whole
- * lines by non-temporal stores.  What it wrote is in memory, in order, when it returns: whoever
- * publishes the batch afterwards needs no fence for it.  Includes system headers only and owns no
- * state: copying.pyx chooses among the ways.
- */
+ * An ordinary copy reads each line of its target before it overwrites it, so three lines move for each line
+ * copied, and other data is evicted from the cache. An uncached copy writes whole lines by non-temporal
+ * stores. Its bytes are in memory, in order, when it returns, so publishing the batch needs no further
+ * fence. Includes system headers only and owns no state: copying.pyx chooses among the ways. */
 #ifndef READER_CORE_COPYING_H
 #define READER_CORE_COPYING_H
 
@@ -63,7 +61,7 @@ static void rd_copy_lines_neon(char *to, const char *from, size_t lines) {
 }
 #endif
 
-/* Return what copies lines in a way; NULL if this machine, or this build, does not know it. */
+/* Return the function that copies lines in a way; NULL if this machine or build lacks it. */
 static inline rd_copy_lines rd_copy_lines_of(int way) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -97,8 +95,8 @@ static inline void rd_copy_uncached(rd_copy_lines lines, char *to, const char *f
 
 /* Copy the rows with the given numbers end to end.
  *
- * Row k lies at base + k * stride and has nbytes bytes; rows that follow each other in memory are
- * copied at once.  The rows next in turn are asked for ahead.  `lines` NULL: ordinary copies. */
+ * Row k lies at base + k * stride and has nbytes bytes; rows that follow each other in memory are copied at
+ * once. Rows to come are prefetched. `lines` NULL: ordinary copies. */
 static inline void rd_gather(rd_copy_lines lines, char *to, const char *base, int64_t stride,
                              const int64_t *rows, size_t count, size_t nbytes) {
     const size_t asked = nbytes < RD_ROW_LINES_AHEAD * RD_LINE ? nbytes : RD_ROW_LINES_AHEAD * RD_LINE;

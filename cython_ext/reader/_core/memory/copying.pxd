@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 
 cdef enum:
-    # A piece of fewer bytes is copied through the cache: its heads, tails and fence would cost more
+    # shorter pieces are copied through the cache: their ends and the fence would cost more
     UNCACHED_NBYTES = 4096
     NOGIL_NBYTES = 65536
 

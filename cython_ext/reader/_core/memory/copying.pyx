@@ -1,7 +1,7 @@
 """How bytes get into a batch: through the cache or past it, or gathered row by row.
 
-Imports errors; what touches memory is in copying.h. The way to copy past the cache is chosen
-when the module is imported; any thread may copy.
+Imports errors; the copies themselves are in copying.h. The way to copy past the cache is chosen when the
+module is imported; any thread may copy.
 """
 import functools
 import glob
@@ -23,7 +23,7 @@ cdef extern from "reader/_core/memory/copying.h" nogil:
                         size_t count, size_t nbytes) noexcept
 
 cdef enum:
-    USUAL_CACHE = 32 << 20     # where the system does not tell
+    USUAL_CACHE = 32 << 20     # where the system does not say
 
 cdef tuple WAYS = ("plain", "sse2", "avx2", "avx512", "neon")
 cdef rd_copy_lines the_lines = NULL
@@ -31,7 +31,7 @@ cdef int the_way = 0
 
 
 def copy_ways():
-    """Return the names of the ways past the cache that this machine has, after "plain": through it."""
+    """Return the names of this machine's ways to copy: "plain", through the cache, and those past it."""
     return [name for way, name in enumerate(WAYS) if way == 0 or rd_copy_lines_of(way) is not NULL]
 
 
@@ -41,9 +41,9 @@ def copy_way():
 
 
 def choose_copy_way(name=None):
-    """Copy past the cache in another way, for a test or a measurement; None: in the widest.
+    """Copy past the cache in another way, for a test or a measurement; None: the widest.
 
-    While it runs nothing may copy. ConfigError for a way that this machine does not have.
+    No other thread may copy meanwhile. ConfigError for a way that this machine does not have.
     """
     global the_way, the_lines
     ways = copy_ways()
@@ -56,7 +56,7 @@ def choose_copy_way(name=None):
 
 @functools.lru_cache(1)
 def cache_nbytes():
-    """Return the bytes of the last-level cache that processors share, as far as the system tells."""
+    """Return the bytes of the last-level cache that processors share, or a usual size where unknown."""
     found = []
     for folder in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*"):
         try:
@@ -98,7 +98,7 @@ def stack_uncached(arrays, cnp.ndarray out):
 
 
 cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept nogil:
-    """Copy bytes, past the cache if that is asked for and worth it; nothing if they lie there already."""
+    """Copy bytes, past the cache if ``is_uncached`` and they are many; do nothing if they lie there already."""
     if to == source:
         return
     if is_uncached and nbytes >= UNCACHED_NBYTES:
@@ -108,7 +108,7 @@ cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncach
 
 
 cdef void copy_with_gil(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept:
-    """Copy bytes for a caller that has the GIL, which is released while many are copied.
+    """Copy bytes for a caller that has the GIL; it is released during large copies.
 
     ``source`` may be NULL where nbytes is 0: an empty tensor has no memory.
     """

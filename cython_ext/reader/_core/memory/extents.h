@@ -1,9 +1,8 @@
-/* What the extents of an array come to in bytes, where no product can overflow.
+/* The bytes of an array by its extents, computed without overflow.
  *
- * An array with an extent of 0 has no bytes, whatever its other extents are: 40,960 rows of nothing
- * are a batch as any other.  NumPy counts an extent of 0 as 1 when it asks whether an array can be;
- * both numbers are here.  Includes system headers only and owns no state.
- */
+ * An array with an extent of 0 has no bytes, whatever its other extents: a batch may have 40,960 empty
+ * rows. NumPy counts an extent of 0 as 1 when it limits the size of an array; both numbers are here.
+ * Includes system headers only and owns no state. */
 #ifndef READER_CORE_EXTENTS_H
 #define READER_CORE_EXTENTS_H
 

@@ -1,4 +1,4 @@
-# What extents come to in bytes: see extents.h.
+# The bytes of an array by its extents: see extents.h.
 from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "reader/_core/memory/extents.h" nogil:

@@ -17,8 +17,8 @@ cdef class Heap:
     cdef uint64_t pending         # owned by slots that are WRITING, and not written yet
     cdef uint64_t reserved        # for the samples of the current task, outside the arena
     cdef uint64_t unasked         # of its first bytes, taken without a call of the hook: what is left
-    cdef bint is_tight            # whether the hook returned little for what the workers need
-    cdef int64_t left             # bytes left when a promise was last refused
+    cdef bint is_tight            # whether the hook returned little compared with the workers' needs
+    cdef int64_t left             # bytes that were left when a promise was last refused
     cdef uint64_t expected        # bytes of samples outside the arena that the last batch took
     # the slots behind `pending`, and how many bytes of each; few at a time
     cdef vector[uint64_t] fresh_slots, fresh_nbytes
@@ -28,7 +28,7 @@ cdef class Heap:
 
     cdef rd_slot* alloc(self, uint64_t nbytes) except NULL
     cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil
-    cdef void give_back(self, rd_slot* slot) noexcept nogil
+    cdef void put_free(self, rd_slot* slot) noexcept nogil
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1
     cdef int refuse_damaged(self) except -1
     cdef int refuse_size(self, uint64_t nbytes) except -1
@@ -42,10 +42,10 @@ cdef class Heap:
     cdef uint64_t take_fresh(self, rd_slot* slot) noexcept nogil
     cdef bint promise(self, uint64_t need) except -1
     cdef int64_t reserve_samples(self, bint is_firm) except -1
-    cdef void end_task(self) noexcept nogil
-    cdef void end_grant(self) noexcept nogil
+    cdef void release_samples(self) noexcept nogil
+    cdef void release_grant(self) noexcept nogil
     cdef void note_written(self, rd_slot* slot, uint64_t used) noexcept nogil
     cdef int trim_own(self) noexcept nogil
-    cdef void free_spare(self) noexcept nogil
+    cdef void release_spare(self) noexcept nogil
     cdef bint knows(self, rd_slot* slot) noexcept nogil
-    cdef void abandon(self, rd_slot* slot) noexcept nogil
+    cdef void drop(self, rd_slot* slot) noexcept nogil

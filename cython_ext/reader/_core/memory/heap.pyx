@@ -1,6 +1,6 @@
-"""The heaps of an arena: each owner takes slots in its own, within what the machine has left.
+"""The heaps of an arena: each owner allocates slots in its own, within the memory that the machine has left.
 
-Imports the arena and reader.errors. A worker allocates its batches, the trainer its long tasks; what
+Imports the arena and reader.errors. A worker allocates its batches, the trainer its long tasks; memory that
 is granted and not written yet counts for the owners of all heaps. See layout.h for what lies where.
 """
 from libc.stdint cimport uint16_t
@@ -18,7 +18,7 @@ from reader._core.memory.wait cimport (add_u64, exchange_u64, load_relaxed_u64, 
 from reader.errors import ArenaFull, InternalError
 
 cdef enum:
-    HUGE = 4 << 20   # from so many bytes on a slot is advised to have huge pages
+    HUGE = 4 << 20   # slots of this many bytes or more are advised to have huge pages
     SLACK = 1 << 16  # bytes of a slot that may stay unwritten and count as written
     UNASKED = 1 << 20  # bytes that an owner takes before it asks the hook, which leaves a headroom of 16
 
@@ -43,7 +43,7 @@ cdef uint64_t class_pages(int number) noexcept nogil:
 
 
 cdef str heap_words(rd_arena* arena, uint32_t index):
-    """Return what rd_heap_holds looks at, for a message."""
+    """Return the values that rd_heap_holds checks, for a message."""
     cdef rd_heap* heap = rd_heap_at(arena, index)
     return (f"heap {index}: {load_relaxed_u64(&heap.nslots)} slots of {arena.slot_table_count}, its chunk "
             f"ends at {load_relaxed_u64(&heap.chunk_end)} and is used up to "
@@ -79,10 +79,10 @@ cdef class Heap:
         for k in range(self.c.nslots):
             slot = rd_slot_table(arena.c, index) + k
             if slot.state == RD_WRITING:
-                rd_slot_punch(arena.c, slot)  # nobody knows how much of it was written
-                self.abandon(slot)
+                rd_slot_punch(arena.c, slot)  # it is unknown how much was written
+                self.drop(slot)
             elif slot.state == RD_FREE and not self.knows(slot):
-                self.give_back(slot)
+                self.put_free(slot)
 
     cdef bint knows(self, rd_slot* slot) noexcept nogil:
         cdef uint64_t offset = rd_slot_offset(self.arena.c, slot)
@@ -100,8 +100,8 @@ cdef class Heap:
                 return True
         return False
 
-    cdef void give_back(self, rd_slot* slot) noexcept nogil:
-        """Put a slot of this heap into its private lists, after rd_slot_heat."""
+    cdef void put_free(self, rd_slot* slot) noexcept nogil:
+        """Put a free slot of this heap into its private lists, after rd_slot_heat."""
         cdef size_t number
         cdef rd_slot copy
         if rd_slot_read(self.arena.c, slot, &copy):
@@ -130,9 +130,9 @@ cdef class Heap:
         while at:
             slot = rd_slot_at(self.arena.c, at)
             at = rd_stack_next(self.arena.c, self.index, slot)
-            self.give_back(slot)
+            self.put_free(slot)
             left -= 1
-            if left == 0:  # more than there are: the links form a ring
+            if left == 0:  # more links than slots: they form a ring
                 rd_arena_damage(self.arena.c, self.index)
                 return
 
@@ -170,11 +170,11 @@ cdef class Heap:
             self.hot[k].resize(kept)
         return count
 
-    cdef void free_spare(self) noexcept nogil:
-        """Give back all that is not in use, and what was granted in advance."""
+    cdef void release_spare(self) noexcept nogil:
+        """Free all memory that is not in use, and release the grant."""
         self.collect()
         self.trim_own()
-        self.end_grant()
+        self.release_grant()
 
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL:
         """Make a new slot, in the current chunk or in a new one."""
@@ -266,13 +266,13 @@ cdef class Heap:
         return 0
 
     cdef void publish(self) noexcept nogil:
-        """Show the other owners what this one may still write or allocate; at most the limit, since more is
-        taken for damage: see rd_promises_hold."""
+        """Show the other owners how much this one may still write or allocate. At most the limit: more
+        would count as damage, see rd_promises_hold."""
         store_seq_cst_u64(&self.c.promised,
                           rd_bounded(self.arena.c, self.granted + self.pending + self.reserved))
 
     cdef void expect(self, uint64_t nbytes) noexcept nogil:
-        """Note what the samples of a batch take outside of the arena, for the next."""
+        """Note how many bytes the samples of a batch took outside of the arena, for the next batch."""
         self.expected = rd_bounded(self.arena.c, nbytes)
         store_relaxed_u64(&self.c.expected, self.expected)
 
@@ -285,7 +285,7 @@ cdef class Heap:
         return False
 
     cdef uint64_t take_fresh(self, rd_slot* slot) noexcept nogil:
-        """Return how many bytes of a slot count as not written yet: none from now on."""
+        """Return how many bytes of a slot counted as not written yet, and count them no more."""
         cdef uint64_t offset = rd_slot_offset(self.arena.c, slot), nbytes = 0
         cdef size_t i
         for i in range(self.fresh_slots.size()):
@@ -295,16 +295,16 @@ cdef class Heap:
                 self.fresh_nbytes[i] = self.fresh_nbytes.back()
                 self.fresh_slots.pop_back()
                 self.fresh_nbytes.pop_back()
-                self.pending = self.pending - nbytes  # in place, Cython would need the GIL in a debug build
+                self.pending = self.pending - nbytes  # written `-=`, Cython would need the GIL in a debug build
                 break
         return nbytes
 
     cdef bint promise(self, uint64_t need) except -1:
-        """Take need bytes of what the machine has left. False: it has less, and `left` says how much.
+        """Promise this owner ``need`` bytes of the memory that is left. False: less is; `left` has the number.
 
-        The system counts a page when it is first written. So what this owner and all others were promised
-        and have not written yet is subtracted. Each owner shows its own need first, and then reads theirs:
-        of two that ask at once, at least one sees the other. The caller adds the bytes to `pending` or
+        The system counts a page when it is first written. So all promises that are not written yet, of this
+        owner and the others, are subtracted. Each owner publishes its need first and then reads the
+        others': if two ask at once, at least one sees the other. The caller adds the bytes to `pending` or
         `reserved`, and publishes that.
         """
         cdef uint64_t before = self.granted, share
@@ -332,16 +332,16 @@ cdef class Heap:
             self.publish()
             self.left = max(<int64_t>0, left)
             return False
-        # grant in advance a share of an eighth of the rest, 16 MiB at most: the others grow, too
+        # grant a share of an eighth of the rest in advance, at most 16 MiB: the others grow too
         self.granted = min((<uint64_t>left - need) // (8 * self.arena.c.nheaps), <uint64_t>16 << 20)
         return True
 
     cdef int64_t reserve_samples(self, bint is_firm) except -1:
         """Reserve memory for the samples of a task before they are fetched, where memory is short.
 
-        Return 0; or, if ``is_firm``, the bytes needed, if they are not free while other workers are busy:
-        the task should wait until fewer are. A worker alone always fetches: its samples may be smaller
-        than the last. The owner must already show that it is busy: of two that ask at once, at least one
+        Return 0: fetch now. If ``is_firm``, return the bytes needed where they are not free while other
+        workers are busy: wait until fewer are. A lone busy worker always fetches: its samples may be
+        smaller than the last. The owner must already show that it is busy: if two ask at once, at least one
         sees the other.
         """
         cdef uint64_t need = self.expected or rd_most_expected(self.arena.c)
@@ -353,19 +353,19 @@ cdef class Heap:
         self.publish()
         return 0
 
-    cdef void end_task(self) noexcept nogil:
-        """The samples of the task are gone."""
+    cdef void release_samples(self) noexcept nogil:
+        """Release the memory reserved for the task's samples: they are gone."""
         if self.reserved:
             self.reserved = 0
             self.publish()
 
-    cdef void end_grant(self) noexcept nogil:
-        """Leave what was granted in advance to the others."""
+    cdef void release_grant(self) noexcept nogil:
+        """Release the memory granted in advance: others may have it."""
         self.granted = 0
         self.publish()
 
     cdef void note_written(self, rd_slot* slot, uint64_t used) noexcept nogil:
-        """The first ``used`` bytes of a slot are written: the system counts them from now on.
+        """Note that the first ``used`` bytes of a slot are written: the system counts them from now on.
 
         Reserved memory beyond that may be used for other slots, and is counted when it is written.
         """
@@ -391,7 +391,7 @@ cdef class Heap:
         cdef int number = size_class(pages)
         cdef uint64_t capacity = class_pages(number) * page
         cdef rd_slot* slot
-        if nbytes > self.arena.c.nbytes:  # no size class, or no arena, is so large
+        if nbytes > self.arena.c.nbytes:  # larger than any size class or the arena
             self.refuse_size(nbytes)
         self.recent_count += 1
         if nbytes > self.recent_largest or self.recent_count >= 256:
@@ -399,7 +399,7 @@ cdef class Heap:
             self.recent_count = 0
             self.recent_largest = nbytes
             store_u64(&self.c.hot_limit, max(<uint64_t>1 << 20, self.keep_slots * capacity))
-        self.end_task()  # the system counts the samples by now
+        self.release_samples()  # the system counts the samples by now
         self.collect()
         slot = self.take_free(number)
         if slot is NULL:
@@ -413,7 +413,7 @@ cdef class Heap:
         try:
             self.back(slot, nbytes)
         except BaseException:
-            self.abandon(slot)
+            self.drop(slot)
             raise
         slot.generation += 1
         slot.nfields = 0
@@ -429,7 +429,7 @@ cdef class Heap:
         )
 
     cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil:
-        """Whether a batch of so many bytes is to be copied past the cache."""
+        """Whether a batch of this many bytes is copied past the cache."""
         return nbytes >= load_relaxed_u64(&rd_head(self.arena.c).uncached_from)
 
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1:
@@ -440,17 +440,17 @@ cdef class Heap:
         return 0
 
     cdef int refuse_damaged(self) except -1:
-        """Note that this heap is damaged: a worker process ends, for the trainer it is an error."""
+        """Note that this heap is damaged: a worker process ends, the trainer raises."""
         rd_arena_damage(self.arena.c, self.index)
         raise InternalError(f"a check of shared memory failed: {heap_words(self.arena.c, self.index)}")
 
-    cdef void abandon(self, rd_slot* slot) noexcept nogil:
+    cdef void drop(self, rd_slot* slot) noexcept nogil:
         """Undo alloc: nothing of the slot was published.
 
-        Memory that it got for this is freed: nobody knows how much of that was written.
+        Memory that it got for this is freed: it is unknown how much was written.
         """
         if self.take_fresh(slot):
             rd_slot_punch(self.arena.c, slot)
             self.publish()
         rd_slot_heat(self.c, slot)
-        self.give_back(slot)
+        self.put_free(slot)

@@ -4,9 +4,8 @@
  *
  * One heap per worker (and one of the trainer's own, for long tasks): only its owner allocates in
  * it, only the trainer releases.  Offsets are from the start of the mapping and 0 means "none", so
- * every process may map the arena at another address.  The trainer believes nothing that it reads
- * here: see "what crosses from shared memory" below.  May include wait.h and system headers only.
- */
+ * every process may map the arena at another address. The trainer checks all that it reads here: see "what
+ * crosses from shared memory" below. May include wait.h and system headers only. */
 #ifndef READER_CORE_LAYOUT_H
 #define READER_CORE_LAYOUT_H
 
@@ -20,7 +19,7 @@
 
 #define RD_MAGIC 0x314e4552444f4cULL
 #define RD_ALIGN 64
-#define RD_NOTED_NBYTES 128 /* of what is noted of a batch, beside its result: see stage_times.h */
+#define RD_NOTED_NBYTES 128 /* of the times of a batch, noted beside its result: see stage_times.h */
 #define RD_ANY_SEQ UINT64_MAX /* no batch has this number */
 
 /* A slot's life: FREE -> WRITING (owner) -> READY (reader thread) -> HELD (trainer) -> RELEASED
@@ -28,7 +27,7 @@
  * live as long as the pool. */
 enum rd_slot_state {
     RD_FREE = 0,     /* in its owner's private list */
-    RD_RELEASED = 1, /* in the heap's released stack, or in the trim stack before */
+    RD_RELEASED = 1, /* in the heap's released stack, or before that in the trim stack */
     RD_WRITING = 2,
     RD_READY = 3,
     RD_HELD = 4,
@@ -44,7 +43,7 @@ typedef struct rd_slot { /* 64 bytes, in its heap's slot table */
     uint64_t next;       /* link of the released and trim stacks: offset of a slot record */
     uint16_t heap;       /* index of its heap; constant */
     uint8_t locks;       /* atomic: page locks on the slot's bytes; by the trainer alone, the first
-                          * while HELD.  Above 0 its memory is never given back: see rd_slot_lock */
+                          * while HELD. Above 0 its memory is never freed: see rd_slot_lock */
     uint8_t is_hot;      /* 1: hot_bytes of its heap counts `backed`; by whoever has the slot */
     uint32_t nfields;    /* entries of the field table at start; by the owner while WRITING */
     uint64_t objects;    /* offset from start of pickled leaves, 0 = none; by the owner */
@@ -75,7 +74,7 @@ typedef struct rd_heap { /* one page */
     uint8_t pad5[40];
     /* what the worker is making, for messages about its death or a timeout */
     uint64_t at_seq;
-    int64_t at_index;
+    int64_t at_row;
     int64_t at_since_ns; /* 0 while idle */
     uint32_t at_run;
     uint32_t at_pid;
@@ -88,11 +87,11 @@ typedef struct rd_heap { /* one page */
     /* constants, written at creation, from which a worker computes where everything lies */
     uint64_t task_ring_nbytes, result_ring_count; /* powers of two */
     uint64_t slot_table_count;
-    uint64_t computed_ns; /* of cores, for this loader; worker; 0 unless it works for several */
-    /* of a worker on another machine; by who lands its batches */
-    uint64_t runnable_ns;    /* in which it could have computed, and had no core */
-    uint64_t stored_ns;      /* in which its batches were copied into a store there */
-    uint64_t bounded_ns;     /* in which its tasks were held back: enough bytes were under way */
+    uint64_t computed_ns; /* time of cores for this loader; by the worker; 0 unless it works for several */
+    /* of a worker on another machine; written by the lander of its batches */
+    uint64_t runnable_ns;    /* time in which it was ready to compute and had no core */
+    uint64_t stored_ns;      /* time in which its batches were copied into a store there */
+    uint64_t bounded_ns;     /* time in which its tasks were held back: enough bytes were in flight */
     uint64_t clock_error_ns; /* how far its times may be off; 0: it is on this machine */
 } rd_heap;
 
@@ -103,10 +102,10 @@ typedef struct rd_header { /* the first page */
     uint64_t reserved_nbytes;
     uint64_t limit_nbytes; /* most bytes of slots that may own memory */
     uint64_t heaps;        /* offset of the first heap page */
-    uint64_t uncached_from; /* atomic: bytes of a batch from which on its samples are copied past the cache */
+    uint64_t uncached_from; /* atomic: batches of this many bytes or more are copied past the cache */
     uint32_t advises_huge; /* 1: large slots are advised to have huge pages */
     uint8_t pad0[12];
-    uint64_t data_at;      /* atomic: where the next chunk begins */
+    uint64_t data_at;      /* atomic: where the next chunk begins, an offset */
     uint64_t backed_bytes; /* atomic: memory owned by slots */
     uint8_t pad1[48];
     uint32_t stop;  /* atomic: the pool closes */
@@ -190,8 +189,8 @@ typedef struct rd_ledger { /* one per process, owned by the arena module */
 typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
-    /* This process's own copy of constants of the header and the heaps: a worker that writes where it
-     * must not cannot change it.  The shared ones are read when a worker attaches. */
+    /* This process's own copy of constants of the header and the heaps: a worker that writes out of bounds
+     * cannot change it. The shared ones are read when a worker attaches. */
     uint64_t page, limit_nbytes;
     uint64_t areas, area_nbytes; /* of heap 0 its task ring, result ring, slot table, times; of each */
     uint64_t task_ring_nbytes, result_ring_count, slot_table_count;
@@ -201,9 +200,9 @@ typedef struct rd_arena {
     uint32_t is_worker;    /* a worker process: it ends when it finds the arena damaged */
     uint32_t damaged;      /* atomic: one more than the heap in which a check failed; 0 = none */
     uint32_t stopping;     /* atomic: this process stopped the workers */
-    int fd;                /* atomic: the memory file; -1 = the pool has let go of it */
+    int fd;                /* atomic: the memory file; -1 = the pool has closed it */
     int bell;              /* atomic: the reader thread's bell; -1 = nobody trims */
-    int own_fd, own_bell;  /* atomic: the same, to be closed by rd_arena_leave: a release in another
+    int own_fd, own_bell;  /* atomic: the same, for rd_arena_leave to close: a release in another
                             * thread may be about to use them; -1 = closed, or not ours */
     int64_t users;         /* atomic: threads that use fd or bell, and one for the pool */
     int64_t refs;          /* atomic */
@@ -211,7 +210,7 @@ typedef struct rd_arena {
     uint32_t fork_generation;
     uint64_t trim;         /* atomic: stack of slots whose memory goes back */
     uint64_t trimming;     /* atomic: slots taken off that stack; by the thread that trims */
-    int64_t trims;         /* atomic: slots on both; their links are shared, and may be damaged */
+    int64_t trims;         /* atomic: slots on both stacks; their links are shared, and may be damaged */
     rd_ledger *ledger;
 } rd_arena;
 
@@ -237,8 +236,8 @@ static inline rd_slot *rd_slot_table(const rd_arena *a, uint32_t index) {
     return (rd_slot *)(rd_task_ring(a, index) + a->slot_table_at);
 }
 
-/* Compute where everything lies, from what a trainer chose or the header says.  Returns 0, or -1
- * where it does not fit into the mapping: nothing may be read through the handle then. */
+/* Compute where everything lies, from the trainer's choices or the header. Returns 0, or -1 if it does not
+ * fit into the mapping: then nothing may be read through the handle. */
 static inline int rd_lay_out(rd_arena *a, uint64_t page, uint64_t nheaps, uint64_t task_ring_nbytes,
                              uint64_t result_ring_count, uint64_t slot_table_count,
                              uint64_t limit_nbytes) {
@@ -283,7 +282,7 @@ static inline uint64_t rd_bounded(const rd_arena *a, uint64_t nbytes) {
     return nbytes < a->limit_nbytes ? nbytes : a->limit_nbytes;
 }
 
-/* Whether what the owners of heaps show is within the limit: see Heap.publish (trainer). */
+/* Whether the promises of all heaps are within the limit: see Heap.publish (trainer). */
 static inline int rd_promises_hold(const rd_arena *a) {
     for (uint32_t i = 0; i < a->nheaps; i++) {
         rd_heap *heap = rd_heap_at(a, i);
@@ -296,8 +295,8 @@ static inline int rd_promises_hold(const rd_arena *a) {
 
 /* ---- what crosses from shared memory is checked before it is used ---- */
 
-/* A check failed in a heap's part of the arena.  A worker process ends; the trainer notes it, and
- * its consumer replaces all workers and the arena with them: see results.pyx. */
+/* Note that a check failed in a heap's part of the arena. A worker process ends. In the trainer the
+ * consumer replaces all workers and the arena: see results.pyx. */
 static inline void rd_arena_damage(rd_arena *a, uint32_t heap) {
     if (a->is_worker) {
         rd_store_relaxed(&rd_head(a)->found_in, heap);
@@ -325,7 +324,7 @@ static inline uint32_t rd_slot_heap(const rd_arena *a, uint64_t offset) {
  * 0, or -1: then `copy` is not to be used. */
 static inline int rd_slot_read(const rd_arena *a, const rd_slot *s, rd_slot *copy) {
     memcpy(copy, s, sizeof *copy);
-    __asm__ volatile("" : "+m"(*copy)); /* what was checked is what is used: no second read */
+    __asm__ volatile("" : "+m"(*copy)); /* the checked copy is used: no second read */
     if (copy->start < a->data || copy->start > a->nbytes || (copy->start & (a->page - 1)) ||
         copy->capacity == 0 || copy->capacity > a->nbytes - copy->start ||
         (copy->capacity & (a->page - 1)))
@@ -333,7 +332,7 @@ static inline int rd_slot_read(const rd_arena *a, const rd_slot *s, rd_slot *cop
     return 0;
 }
 
-/* Sums detect accidental damage, and no forgery. */
+/* Sums detect accidental damage, not forgery. */
 static inline uint64_t rd_mix(uint64_t sum, uint64_t word) {
     sum = (sum ^ word) * 0x9e3779b97f4a7c15ULL;
     return sum ^ (sum >> 32);
@@ -357,26 +356,26 @@ static inline uint32_t rd_record_sum(const rd_record *r) {
     return (uint32_t)rd_sum(RD_MAGIC, &copy, sizeof copy) | 1;
 }
 
-/* The bytes of a field table, at most `room`; UINT64_MAX: longer, or more than 64 dimensions. */
-static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, uint64_t room) {
+/* The bytes of a field table, at most `most`; UINT64_MAX: longer, or more than 64 dimensions. */
+static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, uint64_t most) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < nfields; i++) {
         int64_t ndim;
-        if (room - at < 24) return UINT64_MAX;
+        if (most - at < 24) return UINT64_MAX;
         memcpy(&ndim, table + at + 16, 8);
-        if (ndim < 0 || ndim > 64 || room - at < 24 + 8 * (uint64_t)ndim) return UINT64_MAX;
+        if (ndim < 0 || ndim > 64 || most - at < 24 + 8 * (uint64_t)ndim) return UINT64_MAX;
         at += 24 + 8 * (uint64_t)ndim;
     }
     return at;
 }
 
-/* The sum of where a slot and its objects lie; checked before anything is read there. */
+/* The sum of the place of a slot and its objects; checked before anything is read there. */
 static inline uint64_t rd_place_sum(const rd_slot *s) {
     uint64_t sum = rd_mix(rd_mix(RD_MAGIC, s->start), s->capacity);
     return rd_mix(rd_mix(rd_mix(sum, s->nfields), s->objects), s->objects_nbytes);
 }
 
-/* The sum of what the trainer reads of a slot beside samples: its field table and its objects. */
+/* The sum of the parts of a slot that the trainer reads besides samples: its field table and objects. */
 static inline uint32_t rd_payload_sum(const void *table, uint64_t table_nbytes,
                                       const void *objects, uint64_t objects_nbytes) {
     uint64_t sum = rd_sum(RD_MAGIC, table, table_nbytes);
@@ -406,10 +405,10 @@ static inline int rd_has_work(const rd_heap *heap) {
            rd_load_relaxed(&heap->task_head) != rd_load_relaxed(&heap->task_tail);
 }
 
-/* How many bytes the owners of other heaps may still write or allocate.  For a worker with work that
- * has made no batch yet, the caller's `expected` is added: nobody knows what its samples take, and its
- * batch may be the next to be delivered, for which later batches must leave room.  The last heap is the
- * trainer's, which makes no batch. */
+/* How many bytes the owners of other heaps may still write or allocate. For a busy worker that has made no
+ * batch yet, the caller's `expected` is added: the size of its samples is unknown, and its batch may be
+ * delivered next, so later batches must leave memory for it. The last heap is the trainer's, which makes no
+ * batch. */
 static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index, uint64_t expected) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < a->nheaps; i++) {
@@ -422,7 +421,7 @@ static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index, 
     return total < INT64_MAX / 2 ? total : INT64_MAX / 2;
 }
 
-/* What the samples of a batch take outside of the arena, as far as any worker knows. */
+/* The bytes that samples of a batch take outside of the arena: the most that any worker has seen. */
 static inline uint64_t rd_most_expected(const rd_arena *a) {
     uint64_t most = 0;
     for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
@@ -443,7 +442,7 @@ static inline void rd_trim_malloc(void) {
 #endif
 }
 
-/* Whether another worker makes a batch just now. */
+/* Whether another worker makes a batch now. */
 static inline int rd_has_busy_neighbour(const rd_arena *a, uint32_t index) {
     for (uint32_t i = 0; i + 1 < a->nheaps; i++)
         if (i != index && rd_load_relaxed(&rd_heap_at(a, i)->at_since_ns)) return 1;

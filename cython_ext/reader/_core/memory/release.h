@@ -13,7 +13,7 @@ static inline int rd_arena_has_trim(const rd_arena *a) {
     return rd_load_relaxed(&a->trim) || rd_load_relaxed(&a->trimming);
 }
 
-/* Whether this process only inherited the arena: it may read, and must release nothing. */
+/* Whether this process only inherited the arena by fork: it may read, but must release nothing. */
 static inline int rd_is_foreign(const rd_arena *a) {
     return a->ledger->fork_generation != a->fork_generation;
 }
@@ -25,26 +25,26 @@ static inline void rd_stack_push(const rd_arena *a, uint64_t *head, rd_slot *s) 
     } while (!rd_cas_u64(head, &old, offset));
 }
 
-/* Count a free slot's memory as what may be given back (whoever has the slot).  Locked memory is
- * not counted: it would crowd out the slots that can be trimmed. */
+/* Count a free slot's memory as hot (whoever has the slot). Locked memory is not counted: it would crowd
+ * out the slots that can be trimmed. */
 static inline void rd_slot_heat(rd_heap *heap, rd_slot *s) {
     if (rd_load_acquire(&s->locks)) return;
     rd_fetch_add(&heap->hot_bytes, s->backed);
     s->is_hot = 1;
 }
 
-/* The reverse, before the slot is used or its memory given back. */
+/* The reverse, before the slot is used or its memory freed. */
 static inline void rd_slot_cool(rd_heap *heap, rd_slot *s) {
     if (!s->is_hot) return;
     rd_fetch_sub(&heap->hot_bytes, s->backed);
     s->is_hot = 0;
 }
 
-/* Read fd and bell of the arena only between rd_arena_enter and rd_arena_leave.  The last to leave
- * after rd_arena_let_go closes both: until then neither number can be another file's. */
+/* Read fd and bell of the arena only between rd_arena_enter and rd_arena_leave. The last to leave after
+ * rd_arena_close_files closes both: until then neither number can be another file's. */
 static inline void rd_arena_enter(rd_arena *a) {
     rd_fetch_add(&a->users, (int64_t)1);
-    rd_fence(); /* pairs with the one in rd_arena_let_go */
+    rd_fence(); /* pairs with the one in rd_arena_close_files */
 }
 
 static inline void rd_arena_leave(rd_arena *a) {
@@ -54,16 +54,15 @@ static inline void rd_arena_leave(rd_arena *a) {
     if (bell >= 0) close(bell);
 }
 
-/* The pool is closed: batches that are kept hold the mapping, and no descriptor. */
-static inline void rd_arena_let_go(rd_arena *a) {
+/* Close the arena's descriptors with the pool: batches that the user keeps hold only the mapping. */
+static inline void rd_arena_close_files(rd_arena *a) {
     rd_store_relaxed(&a->fd, -1);
     rd_store_relaxed(&a->bell, -1);
     rd_fence(); /* pairs with the one in rd_arena_enter */
     rd_arena_leave(a);
 }
 
-/* Take a slot off a stack whose links are shared: returns the link, or 0 at the end and where the link
- * is damaged. */
+/* Take a slot off a stack whose links are shared. Returns the link; 0: the end, or the link is damaged. */
 static inline uint64_t rd_stack_next(rd_arena *a, uint32_t heap, rd_slot *s) {
     uint64_t next = rd_load_relaxed(&s->next);
     uint32_t found;
@@ -88,9 +87,9 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     }
     rd_arena_enter(a);
     int fd = rd_load_relaxed(&a->fd);
-    if (fd < 0) { /* a forked process may map the file, too: then only its pages' removal frees them */
+    if (fd < 0) { /* a forked process may map the file too: only removing the pages frees them */
         if (madvise(a->base + copy.start, copy.capacity, MADV_REMOVE))
-            madvise(a->base + copy.start, copy.capacity, MADV_DONTNEED); /* it is no file */
+            madvise(a->base + copy.start, copy.capacity, MADV_DONTNEED); /* anonymous memory */
     } else
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)copy.start,
                   (off_t)copy.capacity);
@@ -98,8 +97,8 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     rd_fetch_sub(&rd_head(a)->backed_bytes, nbytes);
 }
 
-/* Release a slot that nobody views any more, to its owner (trainer only).
- * Lock-free, never blocks, calls no Python; any thread, also during garbage collection. */
+/* Release a slot that nobody views any more to its owner (trainer only). Lock-free, never blocks, calls no
+ * Python; any thread, also during garbage collection. */
 static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     rd_slot *s = rd_slot_at(a, offset);
     rd_heap *heap = rd_heap_at(a, rd_slot_heap(a, offset)); /* checked when the record came */
@@ -115,7 +114,7 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     if (bell >= 0 && !rd_load_relaxed(&s->locks) &&
         (int64_t)(rd_load_relaxed(&heap->hot_bytes) + nbytes) >
             (int64_t)rd_load_relaxed(&heap->hot_limit)) {
-        /* more than the working set: the reader thread gives the memory back */
+        /* more than the working set: the reader thread frees the memory */
         rd_store_release(&s->state, RD_RELEASED);
         rd_fetch_add(&a->trims, (int64_t)1);
         rd_stack_push(a, &a->trim, s);
@@ -130,12 +129,12 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     rd_slot_heat(heap, s);
     rd_store_release(&s->state, RD_RELEASED);
     rd_stack_push(a, &heap->released, s);
-    rd_fence(); /* rd_arena_close may have passed this slot while it was held */
+    rd_fence(); /* rd_arena_close may have skipped this slot while it was held */
     if (rd_load_relaxed(&a->closed)) rd_slot_punch(a, s);
 }
 
-/* Punch at most `most` slots of the trim stack; return how many.  Returning memory takes long, and
- * results wait meanwhile.  Called by the reader thread, or by the thread that closes the pool. */
+/* Punch at most `most` slots of the trim stack; return how many. Freeing memory takes long, and results
+ * wait meanwhile. Called by the reader thread, or by the thread that closes the pool. */
 static inline int rd_arena_trim(rd_arena *a, int most) {
     int count = 0;
     uint64_t at = rd_load_relaxed(&a->trimming);
@@ -158,7 +157,7 @@ static inline int rd_arena_trim(rd_arena *a, int most) {
     return count;
 }
 
-/* After the workers have ended: return the memory of every slot that nobody holds. */
+/* Free the memory of every slot that nobody holds, after the workers have ended. */
 static inline void rd_arena_close(rd_arena *a) {
     if (rd_is_foreign(a)) return;
     rd_store_seq_cst(&a->closed, 1u);
@@ -173,9 +172,9 @@ static inline void rd_arena_close(rd_arena *a) {
 }
 
 /* Note one more page lock on a slot that this process holds (trainer, with a lease).  From now on
- * the slot owns all of its capacity, and keeps its pages over every later use, until rd_slot_unlock
- * was called as often.  The caller then locks the pages itself.  Returns 0, or -1 if the limit has no
- * room for the whole capacity, or there are 255 locks. */
+ * the slot owns all of its capacity, and keeps its pages through every later use, until as many calls of
+ * rd_slot_unlock. The caller then locks the pages itself. Returns 0, or -1 if the limit does not allow the
+ * whole capacity, or there are 255 locks. */
 static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
     rd_header *h = rd_head(a);
     uint8_t locks = rd_load_acquire(&s->locks);
@@ -192,7 +191,7 @@ static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
     return 0;
 }
 
-/* Undo one page lock, whoever has the slot by now.  The caller has unlocked the pages. */
+/* Release one page lock, whoever has the slot by now. The caller has unlocked the pages. */
 static inline void rd_slot_unlock(rd_arena *a, rd_slot *s) {
     if (rd_fetch_sub(&s->locks, (uint8_t)1) != 1) return;
     rd_fence(); /* pairs with the ones in rd_slot_release and rd_arena_close */
@@ -205,7 +204,7 @@ static inline void rd_arena_unref(rd_arena *a) {
     if (rd_fetch_sub(&a->refs, (int64_t)1) != 1) return;
     /* pairs with the map in Arena.create / Arena.attach */
     munmap(a->base, a->nbytes);
-    rd_store_relaxed(&a->users, (int64_t)1); /* if rd_arena_let_go was never called; no user is left */
+    rd_store_relaxed(&a->users, (int64_t)1); /* if rd_arena_close_files was never called; no user is left */
     rd_arena_leave(a);
     if (!rd_is_foreign(a)) rd_fetch_sub(&a->ledger->arenas, (int64_t)1);
     free(a);
@@ -217,8 +216,8 @@ typedef struct rd_lease {
     rd_arena *arena;
     uint64_t slot;
     int64_t refs;    /* atomic */
-    rd_notes *notes; /* is told of its end, with a reference of its own; NULL: nobody asks */
-    uint64_t number; /* of its batch in the log of times, for `notes` */
+    rd_notes *notes; /* where it notes its end; a counted reference; NULL: no profile runs */
+    uint64_t number; /* its batch's number in the log of times, for `notes` */
 } rd_lease;
 
 static inline rd_lease *rd_lease_take(rd_arena *a, uint64_t slot) {

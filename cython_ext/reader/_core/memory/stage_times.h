@@ -1,7 +1,6 @@
-/* When a batch was at each stage of its road.  A worker notes what it knows beside its result; the
- * trainer adds the rest and keeps the last batches.  Numbers of the worker's are read once, and believed
- * only to be numbers.  May include layout.h and wait.h.  Times are of CLOCK_MONOTONIC, in ns.
- */
+/* When a batch was at each stage. A worker notes its times beside its result; the trainer adds the others
+ * and keeps the last batches. The worker's numbers are read once and not trusted. May include layout.h and
+ * wait.h. Times are of CLOCK_MONOTONIC, in ns. */
 #ifndef READER_CORE_STAGE_TIMES_H
 #define READER_CORE_STAGE_TIMES_H
 
@@ -11,44 +10,44 @@
 #include "reader/_core/memory/layout.h"
 #include "reader/_core/memory/wait.h"
 
-#define RD_EACH_NS 5000   /* samples that take longer in the mean are timed each, others one in 32 */
-#define RD_MOVES 2        /* a sample that is glanced at took long if the coarse clock moved so often */
+#define RD_EACH_NS 5000 /* samples with a longer mean time are each timed, others one in 32 */
+#define RD_MOVES 2 /* a glanced sample was slow if the coarse clock moved this many times */
 
-/* Of a batch, what its worker knows; one cache line. */
+/* The worker's times of a batch; one cache line. */
 typedef struct rd_made {
     uint64_t seq;
     uint32_t run;
     int32_t slowest_row; /* of the samples that were timed; -1: none was */
     int64_t begun_ns, sent_ns;
-    int64_t fetch_ns;    /* of it in the dataset's code */
+    int64_t fetch_ns;    /* time in the dataset's code */
     int64_t slowest_ns;
     int64_t slowest_key; /* its index in the dataset; -1: it has none */
     uint32_t rows;
-    uint32_t timed;      /* rows whose times fetch_ns adds up; 0: it is the time of all */
+    uint32_t timed;      /* how many rows fetch_ns is the sum of; 0: all */
 } rd_made;
 
-/* Which samples are timed.  The others are glanced at: a look at the coarse clock costs a third of one at
- * the exact clock, and tells which sample took several ms. */
+/* Which samples are timed. The others are glanced at: reading the coarse clock costs a third of reading the
+ * exact one, and shows which sample took several ms. */
 typedef struct rd_timer {
-    uint32_t untimed;  /* rows are timed whose number has none of these bits */
-    int64_t glance_ns; /* the coarse clock, when the sample before was fetched; 0: unknown */
+    uint32_t untimed;  /* mask: a row is timed if its number has none of these bits */
+    int64_t glance_ns; /* the coarse clock after the previous sample was fetched; 0: unknown */
 } rd_timer;
 
-/* Of a batch that was made on another machine, how it came to this one; by who landed it here. */
+/* How a batch that was made on another machine came to this one; written by the lander. */
 typedef struct rd_landed {
-    int64_t came_ns;   /* this machine had its bytes */
-    int64_t landed_ns; /* they lay in a slot */
-    int64_t others_ns; /* before it was begun, and its worker was at batches of other programs */
+    int64_t came_ns;   /* when this machine had its bytes */
+    int64_t landed_ns; /* when they lay in a slot */
+    int64_t others_ns; /* time before it was begun in which its worker made batches of other programs */
 } rd_landed;
 
-/* Both of a batch, in the place that its result has in the ring; the latter is 0 of this machine's own. */
+/* Both for one batch, beside its result in the ring; the second is 0 for workers on this machine. */
 typedef struct rd_noted {
     rd_made made;
     rd_landed landed;
     uint8_t pad[40];
 } rd_noted;
 
-/* Of a batch, all that is known when it is delivered; 0: unknown. */
+/* All times of a batch that are known when it is delivered; 0: unknown. */
 typedef struct rd_times {
     uint64_t seq, epoch;
     int64_t dispatched_ns; /* sent to the worker */
@@ -66,15 +65,15 @@ typedef struct rd_times {
 
 #ifdef __cplusplus
 static_assert(sizeof(rd_made) == 64, "what a worker notes of a batch is one cache line");
-static_assert(sizeof(rd_noted) == RD_NOTED_NBYTES, "layout.h makes room for it");
+static_assert(sizeof(rd_noted) == RD_NOTED_NBYTES, "layout.h has as many bytes for it");
 #endif
 
-/* Where the batch is noted whose result is the one of this number of a worker. */
+/* Where a worker notes the batch of its result number `result`. */
 static inline rd_noted *rd_noted_at(const rd_arena *a, uint32_t index, uint64_t result) {
     return (rd_noted *)(rd_task_ring(a, index) + a->noted_at) + (result & (a->result_ring_count - 1));
 }
 
-/* Begin with a batch.  The step of the rows that are timed follows the batch before. */
+/* Begin a batch. The batch before decided which rows are timed. */
 static inline void rd_made_begin(rd_made *made, int64_t now) {
     made->begun_ns = now;
     made->sent_ns = made->fetch_ns = made->slowest_ns = 0;
@@ -101,7 +100,7 @@ static inline int64_t rd_coarse_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* How often it moves, in ns. */
+/* The interval at which it moves, in ns. */
 static inline int64_t rd_coarse_step_ns(void) {
     static int64_t step;
     int64_t found = __atomic_load_n(&step, __ATOMIC_RELAXED);
@@ -112,12 +111,12 @@ static inline int64_t rd_coarse_step_ns(void) {
     return found;
 }
 
-/* Before a sample is fetched.  Returns when that is; 0: it is only glanced at. */
+/* Call before a sample is fetched. Returns the time; 0: it is only glanced at. */
 static inline int64_t rd_sample_begins(const rd_timer *timer, int64_t row) {
     return row & timer->untimed ? 0 : rd_now_ns();
 }
 
-/* A sample was fetched, which began when that says.  Returns whether it is the slowest so far. */
+/* Call after a sample is fetched, with the time of its begin. Returns whether it is the slowest so far. */
 static inline int rd_sample_ends(rd_made *made, rd_timer *timer, int64_t row, int64_t begun_ns) {
     const int64_t before = timer->glance_ns;
     if (begun_ns) {
@@ -126,24 +125,23 @@ static inline int rd_sample_ends(rd_made *made, rd_timer *timer, int64_t row, in
         return rd_made_note(made, row, took);
     }
     timer->glance_ns = rd_coarse_ns();
-    if (timer->glance_ns == before || !before) return 0; /* mostly it has not moved */
+    if (timer->glance_ns == before || !before) return 0; /* usually it has not moved */
     if (timer->glance_ns - before < RD_MOVES * rd_coarse_step_ns()) return 0;
     return rd_made_note(made, row, timer->glance_ns - before);
 }
 
-/* Note that all rows have been fetched, which were not timed one by one. */
+/* Note that all rows are fetched, where they were not timed one by one. */
 static inline void rd_made_fetched(rd_made *made, uint32_t rows, int64_t now) {
     made->fetch_ns = now - made->begun_ns;
     made->rows = rows;
     made->timed = 0;
 }
 
-/* End with a batch.  Returns which bits of a row's number are 0 where the rows of the next batch are
- * timed. */
+/* End a batch. Returns the mask for the next one: see rd_timer. */
 static inline uint32_t rd_made_end(rd_made *made, int64_t now) {
     const int64_t busy = now - made->begun_ns;
     made->sent_ns = now;
-    if (made->timed > 1 && made->rows > made->timed) /* the slowest says nothing of others */
+    if (made->timed > 1 && made->rows > made->timed) /* the slowest is no estimate for the others */
         made->fetch_ns = made->slowest_ns + (int64_t)((double)(made->fetch_ns - made->slowest_ns) *
                                                       (made->rows - 1) / (made->timed - 1));
     else if (made->timed && made->rows > made->timed)
@@ -160,8 +158,8 @@ static inline void rd_made_show(rd_made *made, const rd_arena *a, uint32_t index
     memcpy(&rd_noted_at(a, index, rd_heap_at(a, index)->result_tail)->made, made, sizeof *made);
 }
 
-/* Take over what a worker noted of a batch, if it is of that batch and cannot be wrong.  `result`: the
- * number of its result at that worker. */
+/* Copy a worker's times of a batch, if they belong to it and are plausible. `result`: the number of its
+ * result at that worker. */
 static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t index, uint32_t run,
                                  uint64_t result) {
     const rd_noted *noted = rd_noted_at(a, index, result);

@@ -75,17 +75,17 @@ typedef struct rd_wait_word {
     uint32_t flags, reserved;
 } rd_wait_word;
 
-#define RD_MOST_WORDS 128 /* that the kernel waits on */
+#define RD_MOST_WORDS 128 /* the most that the kernel waits on */
 
 static inline rd_wait_word rd_word_of(uint32_t *word, uint32_t value) {
     rd_wait_word found = {value, (uint64_t)(uintptr_t)word, 2 /* FUTEX_32, shared */, 0};
     return found;
 }
 
-/* Wait while each of `count` words has its value: woken when one of them is.  Kernels before 5.16, and
- * sandboxes, refuse that: then for a millisecond, on the first.  0, or EINTR. */
+/* Wait until one of `count` words is woken or differs from its value. Kernels before 5.16 and sandboxes
+ * refuse that: then wait for a millisecond on the first word. Returns 0, or EINTR. */
 static inline int rd_futex_wait_any(const rd_wait_word *words, uint32_t count) {
-    static int is_refused = 0; /* of this process; whoever finds it writes the same */
+    static int is_refused = 0; /* one per process; every thread that writes it writes 1 */
     if (count <= RD_MOST_WORDS && !rd_load_relaxed(&is_refused)) {
         if (syscall(449 /* SYS_futex_waitv */, words, count, 0, NULL, 0) >= 0) return 0;
         if (errno == EINTR || errno == EAGAIN) return errno == EINTR ? EINTR : 0;
@@ -112,7 +112,7 @@ static inline void rd_bell_clear(int fd) {
     (void)ignored; /* EAGAIN: it did not ring */
 }
 
-/* End the process behind a pidfd, whatever it does. */
+/* Kill the process behind a pidfd. */
 static inline void rd_kill(int pidfd) { syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); }
 
 /* Start a native thread that receives no signals and is called `name` (15 bytes at most). */
@@ -134,8 +134,8 @@ static inline int rd_thread_start(pthread_t *thread, rd_thread_body body, void *
     return rc;
 }
 
-/* Of the threads of a worker the watch alone takes the signal that asks for their stacks: it would
- * interrupt a system call of the others.  See reader/processes/python_stack.py. */
+/* Only the watch thread of a worker takes the signal that asks for its stacks: in other threads it would
+ * interrupt system calls. See reader/processes/python_stack.py. */
 #define RD_STACK_SIGNAL (SIGRTMIN + 9)
 
 /* The worker's watch over its trainer: ends this process at once when the trainer ends, whatever

@@ -1,7 +1,5 @@
-/* Colors of an image of 8 bits, red, green and blue: tables, histograms, grey, hue, sharpness, and
- * pixels taken from elsewhere.  The arithmetic is Pillow's, so that the results are.  Includes the C++
- * library alone.  Keeps no state; needs no GIL.
- */
+/* Colors of an 8-bit RGB image: tables, histograms, grey, hue, sharpness, affine maps. The arithmetic is
+ * Pillow's, and so are the results. Includes the C++ library alone. Keeps no state; needs no GIL. */
 #ifndef READER_CORE_COLORS_H
 #define READER_CORE_COLORS_H
 
@@ -20,7 +18,7 @@ static inline uint8_t rd_blend(uint8_t a, uint8_t b, float factor) {
     return mixed <= 0.0f ? 0 : mixed >= 255.0f ? 255 : (uint8_t)mixed;
 }
 
-/* Look each number up; `table` has 256 for each channel. */
+/* Replace each number by its table entry; `table` has 256 for each channel. */
 static inline void rd_look_up(uint8_t *pixels, int64_t n, int channels, const uint8_t *table) {
     for (int64_t i = 0; i < n; i++)
         for (int c = 0; c < channels; c++, pixels++)
@@ -52,7 +50,7 @@ static inline void rd_saturate(uint8_t *pixels, int64_t n, float factor) {
 }
 
 /* Turn the hue by shift / 256 of the circle of colors. */
-static inline void rd_turn_hue(uint8_t *pixels, int64_t n, uint8_t shift) {
+static inline void rd_shift_hue(uint8_t *pixels, int64_t n, uint8_t shift) {
     for (int64_t i = 0; i < n; i++, pixels += 3) {
         const uint8_t r = pixels[0], g = pixels[1], b = pixels[2];
         const uint8_t high = std::max(r, std::max(g, b)), low = std::min(r, std::min(g, b));
@@ -102,8 +100,8 @@ static inline void rd_sharpen(const uint8_t *in, int64_t height, int64_t width, 
     }
 }
 
-/* Take each pixel from where an affine map says, the nearest one; those from outside are `fill`.
- * `map`: (x, y) of `out` comes from (m0 x + m1 y + m2, m3 x + m4 y + m5), of centers of pixels. */
+/* Take each pixel by an affine map, from the nearest pixel; pixels from outside are `fill`. `map`: (x, y)
+ * of `out` comes from (m0 x + m1 y + m2, m3 x + m4 y + m5), of centers of pixels. */
 static inline void rd_warp(const uint8_t *in, int64_t height, int64_t width, int channels,
                            const double *map, const uint8_t *fill, uint8_t *out) {
     auto fixed = [](double value) { return (int64_t)std::floor(value * 65536.0 + 0.5); };

@@ -10,7 +10,7 @@ cdef extern from "reader/_core/pixels/colors.h" nogil:
     void rd_count(const uint8_t* pixels, int64_t n, int channels, int64_t* counts)
     int64_t rd_sum_grey(const uint8_t* pixels, int64_t n, int channels)
     void rd_saturate(uint8_t* pixels, int64_t n, float factor)
-    void rd_turn_hue(uint8_t* pixels, int64_t n, uint8_t shift)
+    void rd_shift_hue(uint8_t* pixels, int64_t n, uint8_t shift)
     void rd_sharpen(const uint8_t* pixels, int64_t height, int64_t width, int channels, float factor,
                     uint8_t* out)
     void rd_warp(const uint8_t* pixels, int64_t height, int64_t width, int channels,
@@ -38,7 +38,7 @@ def look_up(uint8_t[:, :, ::1] image not None, const uint8_t[:, ::1] table not N
 
 
 def count(const uint8_t[:, :, ::1] image not None, int64_t[:, ::1] counts not None):
-    """Add to ``counts[c, n]`` how often each number n comes in channel c.
+    """Add to ``counts[c, n]`` how often number n occurs in channel c.
 
     Raises:
         ValueError: `counts` is not channels x 256, or the image is empty.
@@ -69,7 +69,7 @@ def saturate(uint8_t[:, :, ::1] image not None, float factor):
         rd_saturate(&image[0, 0, 0], n, factor)
 
 
-def turn_hue(uint8_t[:, :, ::1] image not None, uint8_t shift):
+def shift_hue(uint8_t[:, :, ::1] image not None, uint8_t shift):
     """Turn the hue by `shift` / 256 of the circle of colors, in place.
 
     Raises:
@@ -77,7 +77,7 @@ def turn_hue(uint8_t[:, :, ::1] image not None, uint8_t shift):
     """
     cdef int64_t n = pixels_of(image, (3,))
     with nogil:
-        rd_turn_hue(&image[0, 0, 0], n, shift)
+        rd_shift_hue(&image[0, 0, 0], n, shift)
 
 
 def sharpen(const uint8_t[:, :, ::1] image not None, float factor, uint8_t[:, :, ::1] out not None):
@@ -92,7 +92,7 @@ def sharpen(const uint8_t[:, :, ::1] image not None, float factor, uint8_t[:, :,
 
 
 def warp(const uint8_t[:, :, ::1] image not None, numbers, fill, uint8_t[:, :, ::1] out not None):
-    """Take each pixel of `out` from where an affine map says: the nearest pixel there.
+    """Take each pixel of `out` by an affine map, from the nearest pixel of `image`.
 
     Args:
         image, out: of one shape; they share no memory.

@@ -1,7 +1,5 @@
-/* Decode a part of a JPEG: rows above it are passed over without being transformed back, columns
- * beside it as well, rows below it are not read.  Includes libjpeg.h and the C++ library.  Keeps no
- * state; needs no GIL.
- */
+/* Decode a part of a JPEG. Rows above it and columns beside it are skipped without their inverse transform;
+ * rows below it are not read. Includes libjpeg.h and the C++ library. Keeps no state; needs no GIL. */
 #ifndef READER_CORE_JPEG_H
 #define READER_CORE_JPEG_H
 
@@ -20,7 +18,7 @@ struct rd_region {
     int64_t pitch, top, left;
 };
 
-/* What the image is, and what is wanted of it. */
+/* The image, and the part to decode. */
 struct rd_jpeg_part {
     const uint8_t *content;
     int64_t nbytes;
@@ -48,7 +46,7 @@ static void rd_jpeg_print(struct rd_jpeg *jpeg) {
     (void)jpeg;
 }
 
-/* Have what goes wrong with a decompressor that is made next told to a handler. */
+/* Set the error handler of the decompressor that is made next. */
 static inline void rd_jpeg_prepare(const struct rd_libjpeg *lib, struct rd_jpeg *jpeg,
                                    struct rd_jpeg_handler *handler) {
     memset(jpeg, 0, sizeof *jpeg);
@@ -58,7 +56,7 @@ static inline void rd_jpeg_prepare(const struct rd_libjpeg *lib, struct rd_jpeg 
     handler->errors.print = rd_jpeg_print;
 }
 
-/* Whether the library makes decompressors of the form that is known here. */
+/* Whether the library's decompressors have the layout declared here. */
 static inline int rd_libjpeg_fits(const struct rd_libjpeg *lib) {
     struct rd_jpeg jpeg;
     struct rd_jpeg_handler handler;
@@ -70,12 +68,12 @@ static inline int rd_libjpeg_fits(const struct rd_libjpeg *lib) {
     return 1;
 }
 
-/* Decode the part into `room`, which has (bottom - top) * the smaller image's width * channels
- * bytes, and say in `found` where it lies there.
+/* Decode the part into `target`, which has (bottom - top) * the smaller image's width * channels
+ * bytes, and set `found` to where it lies there.
  *
- * Returns 0 where the library had something to say: then it is another decoder's turn, which words
- * it, or knows better.  All that lives across setjmp is plain data. */
-static int rd_jpeg_decode(const struct rd_libjpeg *lib, const struct rd_jpeg_part *part, uint8_t *room,
+ * Returns 0 if the library reported an error or a warning: then another decoder makes the image, or reports
+ * the error. All that lives across setjmp is plain data. */
+static int rd_jpeg_decode(const struct rd_libjpeg *lib, const struct rd_jpeg_part *part, uint8_t *target,
                           struct rd_region *found) {
     struct rd_jpeg jpeg;
     struct rd_jpeg_handler handler;
@@ -98,7 +96,7 @@ static int rd_jpeg_decode(const struct rd_libjpeg *lib, const struct rd_jpeg_par
         lib->destroy(&jpeg);
         return 0;
     }
-    /* colors of the next pixels have a part in those at the edge, where colors are stored coarser */
+    /* where colors are stored at half size, those at the edge depend on the next pixels */
     unsigned left = (unsigned)std::max<int64_t>(part->left - 2, 0);
     unsigned width = (unsigned)std::min<int64_t>(part->right + 2, wanted_width) - left;
     if (width < jpeg.out_width)
@@ -113,12 +111,12 @@ static int rd_jpeg_decode(const struct rd_libjpeg *lib, const struct rd_jpeg_par
         const int64_t at = (int64_t)jpeg.row - part->top;
         const unsigned count = (unsigned)std::min<int64_t>(16, part->bottom - jpeg.row);
         for (unsigned i = 0; i < count; i++)
-            rows[i] = room + (at + i) * found->pitch;
+            rows[i] = target + (at + i) * found->pitch;
         if (lib->read(&jpeg, rows, count) == 0)
             rd_jpeg_fail(&jpeg);
     }
     const int is_good = handler.errors.warnings == 0;
-    found->pixels = room;
+    found->pixels = target;
     found->top = part->top;
     found->left = left;
     lib->destroy(&jpeg);

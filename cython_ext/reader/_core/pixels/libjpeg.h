@@ -1,7 +1,7 @@
 /* The binary interface of libjpeg 6.2, as far as it is used: libjpeg-turbo, as most systems and
- * Pillow's wheels have it, on 64-bit machines.  The library is opened when it is first needed, so
- * that the package is built without its headers; it checks the version and the size of what lies
- * here itself, when a decompressor is made.  May include system headers only and owns no state.
+ * Pillow's wheels have it, on 64-bit machines. The library is opened when first needed, so the package
+ * builds without its headers. It checks the version and the size of these structures itself, when a
+ * decompressor is made. May include system headers only and owns no state.
  *
  * Source: the structures' documented order in libjpeg's manual, and their offsets on x86-64.
  */

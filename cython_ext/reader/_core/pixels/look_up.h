@@ -1,6 +1,5 @@
-/* The numbers that stand for bytes: table[byte] for each byte of a row, of a channel's table of 256.
- * May include the C++ library alone.  Keeps no state; needs no GIL.
- */
+/* Look bytes up: table[byte] for each byte of a row, in a channel's table of 256. May include the C++
+ * library alone. Keeps no state; needs no GIL. */
 #ifndef READER_CORE_LOOK_UP_H
 #define READER_CORE_LOOK_UP_H
 
@@ -42,8 +41,8 @@ RD_BYTE_PERMUTE static void rd_look_up_bytes(const uint8_t *from, int64_t pitch,
                                              const Item *table, Item *out, int64_t out_pitch,
                                              int64_t width, int64_t count) {
     enum : int { BYTES = sizeof(Item), PER_STORE = 64 / BYTES, PER_LANE = 16 / BYTES };
-    /* Unpacking takes numbers of each quarter of a register by turns, so bytes are laid out by turns first:
-     * those that store q has in its quarter l come to quarter l, part q. */
+    /* Unpacking interleaves numbers of each quarter of a register, so bytes are interleaved first: the
+     * bytes for quarter l of store q go to part q of quarter l. */
     uint8_t order[64], by_bytes[BYTES][256];
     for (int q = 0; q < BYTES; q++)
         for (int l = 0; l < 4; l++)

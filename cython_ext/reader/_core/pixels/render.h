@@ -1,7 +1,6 @@
-/* Make an image of its final form out of a part of another: resized, turned over, its numbers looked
- * up in a table and laid out as the batch wants them, in one pass over the rows.  Includes resample.h,
- * look_up.h and jpeg.h.  Owns its work space, which a thread keeps for the next image; needs no GIL.
- */
+/* Render a part of an image in its final form, in one pass over the rows: resized, flipped, its numbers
+ * looked up in a table and laid out for the batch. Includes resample.h, look_up.h and jpeg.h. Owns its work
+ * space, which a thread keeps for the next image; needs no GIL. */
 #ifndef READER_CORE_RENDER_H
 #define READER_CORE_RENDER_H
 
@@ -11,14 +10,14 @@
 #include "reader/_core/pixels/look_up.h"
 #include "reader/_core/pixels/resample.h"
 
-/* Where the outputs of one axis come from: `length` inputs from `start` on, which may be fractions,
- * and no input outside of [low, high). */
+/* The inputs of one axis: `length` of them from `start` on, which may be fractions; none outside of [low,
+ * high) is read. */
 struct rd_span {
     double start, length;
     int64_t low, high;
 };
 
-/* What is made. */
+/* The output to render. */
 struct rd_render {
     rd_span rows, columns;
     int64_t height, width; /* of the output */
@@ -31,11 +30,11 @@ struct rd_render {
 };
 
 /* Memory of one thread that is kept from image to image, up to a limit. */
-struct rd_room {
+struct rd_work {
     enum : size_t { MOST_KEPT = (size_t)16 << 20 };
     uint8_t *bytes = nullptr;
     size_t nbytes = 0;
-    ~rd_room() { free(bytes); }
+    ~rd_work() { free(bytes); }
     uint8_t *of(size_t wanted) {
         if (wanted > nbytes) {
             free(bytes);
@@ -55,7 +54,7 @@ struct rd_room {
     }
 };
 
-/* Whether the outputs of an axis are its inputs, one by one. */
+/* Whether each output of an axis is one input. */
 static inline bool rd_is_identity(const rd_span &span, int64_t size) {
     return span.length == (double)size && span.start == std::floor(span.start);
 }
@@ -89,8 +88,8 @@ static inline void rd_reverse(const uint8_t *from, Item *out, int64_t n) {
         out[x] = (Item)from[-x];
 }
 
-/* One channel of `count` rows: each byte, or what the table has for it. Rows of `out` are `out_pitch`
- * numbers apart. */
+/* Write one channel of `count` rows: each byte, or its table entry. Rows of `out` are `out_pitch` numbers
+ * apart. */
 template <typename Item>
 static void rd_write_planes(const uint8_t *from, int64_t pitch, int64_t step, const Item *table, Item *out,
                             int64_t out_pitch, int64_t width, int64_t count) {
@@ -115,7 +114,7 @@ static void rd_write_planes(const uint8_t *from, int64_t pitch, int64_t step, co
     }
 }
 
-/* Write `count` rows, of which the first is row `number` before rows are turned over. */
+/* Write `count` rows; the first is row `number` before rows are flipped. */
 template <typename Item, int channels>
 static void rd_write_items(rd_rows rows, const rd_render &to, int64_t number, int64_t count) {
     const Item *table = (const Item *)to.table;
@@ -183,7 +182,7 @@ static inline rd_axes rd_axes_of(const rd_render &to) {
     return axes;
 }
 
-/* The outputs of some columns, by the way that fits how many inputs each has. */
+/* Make the outputs of some columns, by the function that fits their number of inputs. */
 template <int channels>
 static void rd_make_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
                             int64_t from, int64_t width, rd_eight *out) {
@@ -206,18 +205,18 @@ static void rd_make_columns(const rd_sixteen *columns, const rd_axis &axis, cons
 template <int channels, typename Column>
 static void rd_resize(const uint8_t *corner, int64_t pitch, const rd_axes &axes, const rd_render &to) {
     enum : int64_t { ROWS = sizeof(Column) / sizeof(uint16_t) };
-    /* rows of sums; the same as columns; the outputs as columns, and as rows of bytes, those of each
-     * channel by themselves where they are laid out so */
+    /* rows of sums; the same as columns; the outputs as columns; the outputs as rows of bytes, by channel
+     * if `out` is laid out so */
     const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
     const int64_t out_width = (to.width + 7) & ~(int64_t)7, out_padded = out_width * channels;
-    static thread_local rd_room kept;
+    static thread_local rd_work kept;
     const bool shrinks = axes.rows.taps > RD_FEW_TAPS;
-    uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(Column) +
+    uint8_t *work = kept.of((size_t)(2 * padded + out_padded) * sizeof(Column) +
                             (size_t)(ROWS * out_padded) + (size_t)padded * sizeof(uint32_t));
-    Column *columns = (Column *)room, *out_columns = columns + padded;
+    Column *columns = (Column *)work, *out_columns = columns + padded;
     uint16_t *sums = (uint16_t *)(out_columns + out_padded);
-    uint32_t *row_room = (uint32_t *)(sums + ROWS * padded);
-    uint8_t *rows = (uint8_t *)(row_room + padded);
+    uint32_t *row_work = (uint32_t *)(sums + ROWS * padded);
+    uint8_t *rows = (uint8_t *)(row_work + padded);
     const std::vector<uint16_t> row_weights = rd_whole_weights(axes.rows, shrinks ? 65536 : 256);
     const std::vector<uint16_t> weights = rd_whole_weights(axes.columns, 65536);
     memset(sums, 0, (size_t)(ROWS * padded) * sizeof *sums);
@@ -229,7 +228,7 @@ static void rd_resize(const uint8_t *corner, int64_t pitch, const rd_axes &axes,
             const uint8_t *from = corner + (axes.rows.first[y + k] - axes.top) * pitch;
             const uint16_t *each = &row_weights[(y + k) * taps];
             if (shrinks)
-                rd_shrink_rows(from, pitch, each, taps, n, row_room, sums + k * padded);
+                rd_shrink_rows(from, pitch, each, taps, n, row_work, sums + k * padded);
             else
                 rd_add_rows(from, pitch, each, taps, n, sums + k * padded);
         }
@@ -278,10 +277,10 @@ static void rd_render_image(const uint8_t *pixels, int64_t pitch, const rd_rende
         rd_make<1>(region, axes, to);
 }
 
-/* Make the output out of a JPEG; 0: another decoder has to.  The spans are in pixels of the image at
- * 1/factor of its size.  Throws std::bad_alloc. */
+/* Make the output out of a JPEG; 0: another decoder must. The spans are in pixels of the image at 1/factor
+ * of its size. Throws std::bad_alloc. */
 static int rd_render_jpeg(const rd_libjpeg &lib, rd_jpeg_part part, const rd_render &to) {
-    static thread_local rd_room kept;
+    static thread_local rd_work kept;
     const rd_axes axes = rd_axes_of(to);
     part.channels = to.channels;
     part.top = axes.top, part.bottom = axes.bottom;
@@ -289,12 +288,12 @@ static int rd_render_jpeg(const rd_libjpeg &lib, rd_jpeg_part part, const rd_ren
     const int64_t width = (part.width + part.factor - 1) / part.factor;
     if (axes.is_identity && to.width == width && !to.table && !to.flips_rows && !to.flips_columns &&
         (!to.channels_first || to.channels == 1)) {
-        rd_region as_it_is; /* whole rows need no room of their own */
+        rd_region as_it_is; /* whole rows need no memory of their own */
         return rd_jpeg_decode(&lib, &part, (uint8_t *)to.out, &as_it_is);
     }
-    uint8_t *room = kept.of((size_t)(axes.bottom - axes.top) * (size_t)width * part.channels);
+    uint8_t *work = kept.of((size_t)(axes.bottom - axes.top) * (size_t)width * part.channels);
     rd_region region;
-    const int is_good = rd_jpeg_decode(&lib, &part, room, &region);
+    const int is_good = rd_jpeg_decode(&lib, &part, work, &region);
     if (is_good && to.channels == 3)
         rd_make<3>(region, axes, to);
     else if (is_good)

@@ -1,4 +1,4 @@
-"""Images made of a part of another: decoded, resized, turned over and laid out, without the GIL.
+"""Render parts of images without the GIL: decoded, resized, flipped and laid out.
 
 Imports NumPy alone; the arithmetic is in render.h. Keeps no state but the opened libjpeg: any thread
 may call it.
@@ -69,8 +69,8 @@ cdef class Libjpeg:
                 rounded up.
 
         Returns:
-            Whether `out` was made. Else the library refused the file or warned of it: another
-            decoder has to make the image, or say what is wrong.
+            Whether `out` was made. If not, the library refused the file or warned of it: another decoder
+            must make the image, or report the error.
         """
         cdef rd_render to
         cdef rd_jpeg_part part
@@ -91,10 +91,9 @@ def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=No
            flips=(False, False), bint channels_first=False):
     """Make `out` of a part of an image; all of it is written.
 
-    Where it is resized each pixel is the mean of those below a triangle as wide as two pixels of `out`,
-    or of its four neighbours where the image grows, as in Pillow's bilinear filter, rounded to a whole
-    number from 0 to 255. The results differ from Pillow's by rounding. Then rows and columns are
-    turned over, and numbers looked up.
+    Resizing is Pillow's bilinear filter: each pixel is the mean below a triangle as wide as two pixels of
+    `out`, or of its four neighbours where the image grows, rounded to a whole number from 0 to 255. The
+    results differ from Pillow's by rounding. Then rows and columns are flipped, and numbers looked up.
 
     Args:
         image: height x width x channels, 1 or 3 of them.
@@ -102,8 +101,8 @@ def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=No
             pixel outside of low to high - 1 is read.
         out: height x width x the same channels, or with `channels_first` channels x height x width;
             C-contiguous, of items of 1, 2, 4 or 8 bytes. It shares no memory with `image`.
-        table: None, or an array of channels x 256 of the type of `out`: what stands for each number.
-        flips: whether rows come from bottom to top, and columns from right to left.
+        table: None, or an array of channels x 256 of the type of `out`: the value of each number.
+        flips: (rows from bottom to top, columns from right to left), two bools.
         channels_first: how `out` is laid out.
 
     Raises:
@@ -128,7 +127,7 @@ def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=No
 
 cdef tuple describe(rd_render* to, int64_t height, int64_t width, rows, columns, out, table, flips,
                     bint channels_first):
-    """Fill in what is made; return what has to live until it is. Raises ValueError."""
+    """Fill in the output's description; return the objects to keep until it is made. Raises ValueError."""
     cdef cnp.ndarray target = out, numbers
     if target.ndim != 3 or not target.flags.c_contiguous or not target.flags.writeable:
         raise ValueError("out must be a writable C-contiguous array of three axes")

@@ -69,7 +69,7 @@ static inline std::vector<uint16_t> rd_whole_weights(const rd_axis &axis, int un
     return whole;
 }
 
-/* A function that is compiled for wider registers, too; the program takes the one that fits the machine. */
+/* A function that is also compiled for wider registers; the program uses the one that fits the machine. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define RD_FOR_EACH_MACHINE __attribute__((target_clones("avx2", "default")))
@@ -176,7 +176,7 @@ static inline void rd_columns_to_bytes(const rd_eight *columns, int64_t step, in
 }
 
 /* Make the outputs of eight rows at once: `columns` has the sums of each input pixel's channels, which
- * are pixels times 256.  What is cut off at each tap is made good for by half of it. */
+ * are pixels times 256. Half a unit for each tap compensates for the truncation. */
 template <int channels>
 static void rd_resize_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
                               int64_t from, int64_t width, rd_eight *out) {
@@ -197,21 +197,22 @@ static void rd_resize_columns(const rd_eight *columns, const rd_axis &axis, cons
     }
 }
 
-enum { RD_FEW_TAPS = 16 }; /* beyond these, what is rounded or cut off at each would add up */
+enum { RD_FEW_TAPS = 16 }; /* beyond these, rounding and truncation would add up */
 
-/* As rd_add_rows, with weights in units of 1/65536: for images that become much smaller. `room` has n. */
+/* As rd_add_rows, with weights in units of 1/65536: for images that become much smaller. `work` has n
+ * numbers. */
 RD_FOR_EACH_MACHINE
 static void rd_shrink_rows(const uint8_t *row, int64_t pitch, const uint16_t *weights, int64_t count,
-                           int64_t n, uint32_t *__restrict__ room, uint16_t *__restrict__ sums) {
-    for (int64_t i = 0; i < n; i++) room[i] = 128;
+                           int64_t n, uint32_t *__restrict__ work, uint16_t *__restrict__ sums) {
+    for (int64_t i = 0; i < n; i++) work[i] = 128;
     for (int64_t k = 0; k < count; k++, row += pitch) {
         const uint32_t weight = weights[k];
-        for (int64_t i = 0; i < n; i++) room[i] += weight * row[i];
+        for (int64_t i = 0; i < n; i++) work[i] += weight * row[i];
     }
-    for (int64_t i = 0; i < n; i++) sums[i] = (uint16_t)(room[i] >> 8);
+    for (int64_t i = 0; i < n; i++) sums[i] = (uint16_t)(work[i] >> 8);
 }
 
-/* As rd_resize_columns, with nothing cut off before the end: for images that become much smaller. */
+/* As rd_resize_columns, truncated only at the end: for images that become much smaller. */
 template <int channels>
 static void rd_shrink_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
                               int64_t from, int64_t width, rd_eight *out) {
@@ -277,7 +278,7 @@ RD_SIXTEEN static void rd_columns_to_bytes(const rd_sixteen *columns, int64_t st
         for (int k = 0; k < 8; k++)
             block[k] = _mm256_loadu_si256((const __m256i *)(columns + (i + k) * step));
         rd_transpose(block);
-        for (int k = 0; k < 8; k += 2) { /* of each half 8 bytes of row k, and 8 of row k + 1 */
+        for (int k = 0; k < 8; k += 2) { /* from each half: 8 bytes of row k, and 8 of row k + 1 */
             const __m256i two = _mm256_packus_epi16(block[k], block[k + 1]);
             const __m128i low = _mm256_castsi256_si128(two), high = _mm256_extracti128_si256(two, 1);
             _mm_storel_epi64((__m128i *)(rows + k * pitch + i), low);

@@ -1,8 +1,8 @@
-"""Where entries lie in a file that processes share: claimed, written, published; and the sums kept.
+"""The table of entries in a file that processes share: claimed, written, published; and counters.
 
-Imports Mapping and the hash. The words lie in the mapped file, and change by single atomic steps
-alone: whichever process is killed in between, each word says what is true. What the entries are is
-decided in `reader/caching/entry_file.py`, and which bytes are free in `free_space.py` beside it.
+Imports Mapping and the hash. The words lie in the mapped file, and each change is one atomic step: if a
+process is killed in between, each word is still true. `reader/caching/entry_file.py` decides what the
+entries are, `free_space.py` beside it which bytes are free.
 """
 cimport cython
 from libc.errno cimport EINTR, ENOSYS, EOPNOTSUPP, errno
@@ -36,24 +36,24 @@ cdef extern from * nogil:
 cdef extern from "<fcntl.h>" nogil:
     int fallocate(int fd, int mode, int64_t at, int64_t nbytes)
 
-SUMS = 64  # words before the entries: sums, of which the first says where the free bytes begin
+SUMS = 64  # words before the entries: counters; the first says where the free bytes begin
 WORDS = 2  # of each entry: its own, and how many lines it takes
-PLACES = (1 << 44) - 1  # the bits of an entry's word that say where it lies, from 1 on; 0: nowhere
-TURNS = (1 << 19) - 1  # and of those above: they distinguish it from what lay there before
+PLACES = (1 << 44) - 1  # bits of an entry's word: where it lies, from 1 on; 0: nowhere
+GENERATIONS = (1 << 19) - 1  # the bits above: they distinguish it from earlier entries at the same place
 cdef uint64_t CLAIMED = 1 << 63
 cdef Py_ssize_t WORD = 8
 
 
 @cython.final
 cdef class EntryTable:
-    """A word for each entry: 0, or the process that writes it, or where it lies; and its length.
+    """One word for each entry: 0, the process that writes it, or where it lies; and another for its length.
 
-    A word is never the same again: it has the turn of what was written there. So whoever read the
-    bytes of an entry knows by `is_same` that they were its own all the time.
+    A word never comes back: it holds the generation of what was written. So a process that read an entry's
+    bytes asks `is_same` whether the entry lay there all the time.
 
     Args:
         mapping: writable memory that processes share.
-        start: where the words begin in it, a multiple of 8: `SUMS` sums, and then the entries.
+        start: where the words begin in it, a multiple of 8: `SUMS` counters, and then the entries.
         count: how many entries there are.
     """
 
@@ -78,29 +78,29 @@ cdef class EntryTable:
         return &self.entries[<Py_ssize_t>WORDS * i]
 
     def word(self, Py_ssize_t i):
-        """Return what says where an entry lies; 0: it is not there, or is being written."""
+        """Return the word of an entry; 0: it is absent, or being written."""
         cdef uint64_t word = rd_load(self.entry(i))
         return 0 if word & CLAIMED else word
 
     def is_same(self, Py_ssize_t i, uint64_t word):
-        """Whether an entry lies where it did, so that what was read of it is its own."""
+        """Whether an entry still lies where it did, so that the bytes that were read are its own."""
         rd_read_before()
         return rd_load(self.entry(i)) == word
 
     def lines(self, Py_ssize_t i):
-        """Return how many lines an entry takes that lies somewhere."""
+        """Return how many lines a published entry takes."""
         return rd_load(self.entry(i) + 1)
 
     def set_lines(self, Py_ssize_t i, uint64_t lines):
-        """Say how many lines an entry takes, which this process writes."""
+        """Set how many lines an entry takes that this process writes."""
         cdef uint64_t* at = self.entry(i) + 1
         rd_swap(at, rd_load(at), lines)
 
     def claim(self, Py_ssize_t i, uint64_t before, uint64_t pid):
-        """Begin to write an entry, in the place of one whose word was `before`; 0: of none.
+        """Claim an entry to write it, if its word is still `before`; 0: it was absent.
 
         Returns:
-            0: it is this process's to write; else the process that writes it, or -1: it has changed.
+            0: this process has claimed it; else the process that writes it, or -1: it has changed.
         """
         cdef uint64_t* entry = self.entry(i)
         cdef uint64_t word
@@ -110,19 +110,19 @@ cdef class EntryTable:
         return <int64_t>(word & ~CLAIMED) if word & CLAIMED else -1
 
     def take_over(self, Py_ssize_t i, uint64_t from_pid, uint64_t pid):
-        """Claim an entry that an ended process had claimed. False: another was sooner."""
+        """Claim an entry that an ended process had claimed. False: another process was faster."""
         return rd_swap(self.entry(i), CLAIMED | from_pid, CLAIMED | pid)
 
     def publish(self, Py_ssize_t i, uint64_t pid, uint64_t word):
-        """Say where a claimed entry lies; 0: nowhere. False: the claim was taken over."""
+        """Publish where a claimed entry lies; 0: nowhere. False: the claim was taken over."""
         return rd_swap(self.entry(i), CLAIMED | pid, word)
 
-    def forget(self, Py_ssize_t i, uint64_t word):
-        """Have an entry of that word lie nowhere. False: it has changed."""
+    def drop(self, Py_ssize_t i, uint64_t word):
+        """Drop an entry whose word is still `word`. False: it has changed."""
         return rd_swap(self.entry(i), word, 0)
 
-    def forget_claims(self):
-        """Have entries that ended processes were writing lie nowhere: nobody else uses the table."""
+    def drop_claims(self):
+        """Drop entries that ended processes were writing. No other process may use the table."""
         cdef Py_ssize_t i
         cdef uint64_t word
         for i in range(self.count):
@@ -131,7 +131,7 @@ cdef class EntryTable:
                 rd_swap(self.entry(i), word, 0)
 
     def take(self, uint64_t nbytes, uint64_t limit):
-        """Take free bytes; returns where they begin, or -1: that would be more than `limit`."""
+        """Take free bytes at the end; returns where they begin, or -1: `limit` is reached."""
         cdef uint64_t used
         while True:
             used = rd_load(self.sums)
@@ -140,8 +140,8 @@ cdef class EntryTable:
             if rd_swap(self.sums, used, used + nbytes):
                 return <int64_t>used
 
-    def give_back(self, uint64_t at, uint64_t nbytes):
-        """Have bytes be free again. False: others were taken behind them, and they are not."""
+    def release(self, uint64_t at, uint64_t nbytes):
+        """Release bytes at the end. False: others were taken behind them, so they stay taken."""
         return rd_swap(self.sums, at + nbytes, at)
 
     cdef uint64_t* at(self, Py_ssize_t number) except NULL:
@@ -150,23 +150,24 @@ cdef class EntryTable:
         return &self.sums[number]
 
     def add(self, Py_ssize_t number, int64_t n=1):
-        """Add to a sum; returns what it was."""
+        """Add to a counter; returns its value before."""
         return rd_add(self.at(number), <uint64_t>n)
 
     def sum(self, Py_ssize_t number):
-        """Return a sum."""
+        """Return a counter."""
         return rd_load(self.at(number))
 
     def swap(self, Py_ssize_t number, uint64_t before, uint64_t after):
-        """Set a sum that is `before`. False: it is another."""
+        """Set a counter if it is still `before`. False: it has changed."""
         return rd_swap(self.at(number), before, after)
 
 
 def allocate(int fd, int64_t at, int64_t nbytes):
-    """Have a file system give bytes of a file, which keeps what it holds.
+    """Allocate bytes of a file on its file system; its content stays.
 
     Returns:
-        Whether it knows how to: no C library's imitation overwrites what others write meanwhile.
+        Whether the file system can: the C library's emulation, which may overwrite what others write, is
+        not used.
 
     Raises:
         OSError: the disk is full, or fails.
@@ -180,7 +181,7 @@ def allocate(int fd, int64_t at, int64_t nbytes):
 
 
 def checksum(parts not None):
-    """Return a number of 64 bits that says whether parts of bytes are as they were."""
+    """Return a checksum of 64 bits of parts of bytes."""
     cdef const uint8_t[::1] part
     cdef uint64_t found = 0
     for part in parts:

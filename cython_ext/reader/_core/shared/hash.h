@@ -1,9 +1,8 @@
 /* A hash of bytes, 64 bits wide: where a key lies in a table, and whether stored bytes are whole.
  *
- * Four lanes take eight bytes each in turn; each step is a bijection of its lane, so that no change
- * of one word goes unseen.  It depends on the bytes and their number alone, in every process, and
- * keeps no secret: a caller who chooses keys can have them collide.  Includes system headers only.
- */
+ * Four lanes take eight bytes each, one after the other; each step is a bijection of its lane, so that a
+ * change of one word changes the hash. It depends on the bytes and their number alone, in every process,
+ * and has no secret: a caller who chooses keys can make them collide. Includes system headers only. */
 #ifndef READER_CORE_SHARED_HASH_H
 #define READER_CORE_SHARED_HASH_H
 
@@ -11,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint64_t rd_turned(uint64_t value, int bits) {
+static inline uint64_t rd_rotated(uint64_t value, int bits) {
     return value << bits | value >> (64 - bits);
 }
 
@@ -38,11 +37,11 @@ static inline uint64_t rd_hash(const void *bytes, size_t nbytes) {
     size_t left = nbytes;
     for (; left >= LANES * WORD; left -= LANES * WORD, at += LANES * WORD)
         for (int i = 0; i < LANES; i++)
-            lanes[i] = rd_turned((lanes[i] ^ rd_word(at + i * WORD)) * odd, 29);
+            lanes[i] = rd_rotated((lanes[i] ^ rd_word(at + i * WORD)) * odd, 29);
     if (left) {
         memcpy(tail, at, left);
         for (int i = 0; i < LANES; i++)
-            lanes[i] = rd_turned((lanes[i] ^ tail[i]) * odd, 29);
+            lanes[i] = rd_rotated((lanes[i] ^ tail[i]) * odd, 29);
     }
     found = nbytes * odd;
     for (int i = 0; i < LANES; i++)

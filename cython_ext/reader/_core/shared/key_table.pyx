@@ -1,7 +1,7 @@
 """Where keys are in a list of keys, by a hash table in shared memory.
 
-Imports the hash. A KeyTable never changes once it is filled, and any thread may search it. Keys are
-bytes; what stands for other keys is decided in `reader/sharing/shared_dict.py`.
+Imports the hash. A KeyTable never changes once it is filled, and any thread may search it. Keys are bytes;
+`reader/sharing/shared_dict.py` encodes other keys as bytes.
 """
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -29,13 +29,13 @@ def slots_for(Py_ssize_t count):
 
 @cython.final
 cdef class KeyTable:
-    """A table of keys that lie one after the other, all different.
+    """A hash table of distinct keys whose bytes lie one after the other.
 
     Args:
         slots: memory of a power of two of numbers, see `slots_for`.
         content: the bytes of all keys.
         ends: where each key ends, in bytes; None: each has `width` bytes.
-        width: of keys of one length.
+        width: bytes of each key, if all have one length.
     """
 
     def __init__(self, const uint32_t[::1] slots, const uint8_t[::1] content,
@@ -74,7 +74,7 @@ cdef class KeyTable:
         return self.width if self.width else self.ends[i] - (self.ends[i - 1] if i else 0)
 
     cdef Py_ssize_t find(self, const void* key, size_t nbytes) noexcept:
-        """Return the number of a key; -1: it is none of them."""
+        """Return the number of a key; -1: it is absent."""
         cdef uint64_t mask = self.slots.shape[0] - 1, place = rd_hash(key, nbytes) & mask
         cdef uint32_t i
         while True:

@@ -1,7 +1,7 @@
 """A part of a file mapped into memory, shared with every process that maps it.
 
-Imports nothing. A Mapping owns its addresses, not the file's descriptor; forked processes have it,
-too. It never changes, and any thread may read it.
+Imports nothing. A Mapping owns its addresses, not the file's descriptor; forked processes inherit it. It
+never changes, and any thread may read it.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo

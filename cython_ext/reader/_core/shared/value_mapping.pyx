@@ -24,14 +24,14 @@ cdef enum:
 
 
 cdef class ValueMapping:
-    """A dict whose values are made when they are asked for, anew each time.
+    """A dict that makes a value anew each time it is asked for.
 
     Args:
         key_kind: "text": keys are strings, as UTF-8; "ints": they are ints, of 8 bytes each; "any":
-            `stands_for` says what their bytes are.
-        table: where keys are.
-        values: what belongs to each.
-        stands_for: returns the bytes of a key, and None for one that cannot be there.
+            `stands_for` returns their bytes.
+        table: finds the number of a key.
+        values: the value of each key.
+        stands_for: returns the bytes of a key; None for a key that cannot be in the dict.
     """
 
     cdef int key_kind
@@ -56,7 +56,7 @@ cdef class ValueMapping:
         if self.key_kind == INTS and type(key) is int:
             number = PyLong_AsLongLongAndOverflow(key, &overflow)
             return -1 if overflow else self.table.find(&number, sizeof(number))
-        hash(key)  # raises what a dict raises
+        hash(key)  # raises the same error as a dict
         content = self.stands_for(key)
         if content is None:
             return -1

@@ -14,7 +14,7 @@ cdef extern from "Python.h":
 
 
 cdef class ValueSequence:
-    """A list or tuple whose items are made when they are asked for, anew each time.
+    """A list or tuple that makes an item anew each time it is asked for.
 
     Args:
         values: the items.
@@ -51,7 +51,7 @@ cdef class ValueSequence:
 
     @property
     def kind(self):
-        """What it was: "list" or "tuple"."""
+        """The original type: "list" or "tuple"."""
         return "tuple" if self.is_tuple else "list"
 
     def __iter__(self):

@@ -1,7 +1,7 @@
 """Python values that lie in memory as bytes: the i-th is made when it is asked for.
 
 Imports nothing of this package. Values never change once they are made, and any thread may read
-them. Each refers to the memory that it reads. How they lie is decided in `reader/sharing/layout.py`.
+them. Each refers to the memory that it reads. `reader/sharing/layout.py` decides how they lie.
 """
 import pickle
 
@@ -104,10 +104,10 @@ cdef class Constant(Values):
 
 @cython.final
 cdef class Places:
-    """Where values of different lengths begin and end in what holds them one after the other.
+    """Where values of different lengths begin and end, which lie one after the other.
 
     Args:
-        content: the bytes of the ends of all but none, of 4 or 8 bytes each.
+        content: the bytes of each value's end, a number of 4 or 8 bytes.
         width: 4 or 8.
     """
 
@@ -198,10 +198,10 @@ cdef class Pickled(Spans):
 
 @cython.final
 cdef class Chosen(Values):
-    """Some values, each as often as it comes.
+    """Values of which many are equal: each distinct value is stored once.
 
     Args:
-        numbers: which of `others` each one is.
+        numbers: the index in `others` of each value.
         others: the values, once each.
     """
 
@@ -222,8 +222,8 @@ cdef class Mixed(Values):
     """Values of several kinds.
 
     Args:
-        kinds: one byte for each: which of `parts` has it.
-        numbers: which it is there.
+        kinds: one byte for each value: the index of its part.
+        numbers: the index of each value within its part.
         parts: the values of each kind.
     """
 
@@ -320,7 +320,7 @@ cdef class Ragged(Values):
 
 
 def text_ends(items not None, int64_t[::1] ends not None):
-    """Write where each string of a list or tuple ends as UTF-8; return whether all are ASCII."""
+    """Write the end of each string of a list or tuple in UTF-8; return whether all are ASCII."""
     cdef Py_ssize_t i, at = 0
     cdef bint is_ascii = True
     for i in range(len(items)):
@@ -341,13 +341,13 @@ def write_text(items not None, uint8_t[::1] out not None):
         item = items[i]
         if PyUnicode_IS_ASCII(item):
             n = PyUnicode_GET_LENGTH(item)
-            check_room(at, n, out)
+            check_space(at, n, out)
             if n:
                 memcpy(&out[at], PyUnicode_DATA(item), n)
         else:
             item = PyUnicode_AsEncodedString(item, "utf-8", LONE)
             n = PyBytes_GET_SIZE(item)
-            check_room(at, n, out)
+            check_space(at, n, out)
             memcpy(&out[at], PyBytes_AS_STRING(item), n)
         at += n
 
@@ -359,13 +359,13 @@ def write_bytes(items not None, uint8_t[::1] out not None):
     for i in range(len(items)):
         item = items[i]
         n = PyBytes_GET_SIZE(item)
-        check_room(at, n, out)
+        check_space(at, n, out)
         if n:
             memcpy(&out[at], PyBytes_AS_STRING(item), n)
         at += n
 
 
-cdef int check_room(Py_ssize_t at, Py_ssize_t n, uint8_t[::1] out) except -1:
+cdef int check_space(Py_ssize_t at, Py_ssize_t n, uint8_t[::1] out) except -1:
     if at + n > out.shape[0]:
         raise ValueError("the list changed while it was shared")
     return 0

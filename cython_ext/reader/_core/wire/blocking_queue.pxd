@@ -13,7 +13,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef enum Outcome:
     DONE = 0
     TIMED_OUT = 1
-    INTERRUPTED = 2    # a signal arrived, or it is time to check for one
+    INTERRUPTED = 2    # a signal arrived, or it is time to check for signals
     CLOSED = 3
     KILLED = 4
     NOTICE = 5         # not an item: the feeder wants the consumer's attention
@@ -27,8 +27,8 @@ cdef enum QueueState:
 # thread about to sleep reads without it.
 cdef struct queue_state:
     pthread_mutex_t lock
-    rd_record* items       # a ring of `room` records
-    size_t room, head, count, capacity
+    rd_record* items       # a ring of `space` records
+    size_t space, head, count, capacity
     int state              # QueueState
     uint32_t pushed        # futex word: counts what may wake a pop
     uint32_t popped        # futex word: counts what may wake a push
@@ -43,7 +43,7 @@ cdef bint queue_take_back(queue_state* q, rd_record* item) noexcept nogil
 cdef size_t queue_count(queue_state* q) noexcept nogil
 cdef int queue_now(queue_state* q) noexcept nogil
 cdef bint queue_has_news(queue_state* q) noexcept nogil
-cdef void queue_finish(queue_state* q, int state) noexcept nogil
+cdef void queue_set_state(queue_state* q, int state) noexcept nogil
 cdef void queue_notify(queue_state* q) noexcept nogil
 cdef int64_t wait_deadline(object timeout) except -2
 cdef int64_t next_look(int64_t deadline_ns)

@@ -39,15 +39,15 @@ cdef void queue_free(queue_state* q) noexcept nogil:
 
 
 cdef bint grow(queue_state* q) noexcept nogil:
-    """Enlarge the ring; it holds at most twice as many as were ever queued."""
-    cdef size_t old = q.room, room = max(<size_t>16, 2 * q.room), i
-    cdef rd_record* items = <rd_record*>realloc(q.items, room * sizeof(rd_record))
+    """Double the ring: it has at most twice the space that was ever used."""
+    cdef size_t old = q.space, space = max(<size_t>16, 2 * q.space), i
+    cdef rd_record* items = <rd_record*>realloc(q.items, space * sizeof(rd_record))
     if items is NULL:
         return False
     for i in range(q.head):  # the items that had wrapped go after the others
         items[old + i] = items[i]
     q.items = items
-    q.room = room
+    q.space = space
     return True
 
 
@@ -61,8 +61,8 @@ cdef int queue_put(queue_state* q, const rd_record* item, int64_t deadline_ns) n
             rc = KILLED if q.state == QUEUE_KILLED else CLOSED
             pthread_mutex_unlock(&q.lock)
             return rc
-        if q.count < q.capacity and (q.count < q.room or grow(q)):
-            q.items[(q.head + q.count) % q.room] = item[0]
+        if q.count < q.capacity and (q.count < q.space or grow(q)):
+            q.items[(q.head + q.count) % q.space] = item[0]
             q.count += 1
             q.pushed += 1
             rc = q.pop_waiters
@@ -96,7 +96,7 @@ cdef int queue_get(queue_state* q, rd_record* item, int64_t deadline_ns) noexcep
             return NOTICE
         if q.count:
             item[0] = q.items[q.head]
-            q.head = (q.head + 1) % q.room
+            q.head = (q.head + 1) % q.space
             q.count -= 1
             q.popped += 1
             rc = q.push_waiters
@@ -123,13 +123,13 @@ cdef int queue_get(queue_state* q, rd_record* item, int64_t deadline_ns) noexcep
 
 
 cdef bint queue_take_back(queue_state* q, rd_record* item) noexcept nogil:
-    """Take one out without waiting, in any state: to drop what is queued."""
+    """Take one out without waiting, in any state, to drop queued records."""
     cdef bint found
     pthread_mutex_lock(&q.lock)
     found = q.count > 0
     if found:
         item[0] = q.items[q.head]
-        q.head = (q.head + 1) % q.room
+        q.head = (q.head + 1) % q.space
         q.count -= 1
         q.popped += 1
     pthread_mutex_unlock(&q.lock)
@@ -165,7 +165,7 @@ cdef bint queue_has_news(queue_state* q) noexcept nogil:
     return found
 
 
-cdef void queue_finish(queue_state* q, int state) noexcept nogil:
+cdef void queue_set_state(queue_state* q, int state) noexcept nogil:
     """Change the state and wake all waiters. Only QUEUE_OPEN leaves KILLED."""
     pthread_mutex_lock(&q.lock)
     if q.state != QUEUE_KILLED or state == QUEUE_OPEN:
@@ -207,7 +207,7 @@ cdef int64_t wait_deadline(object timeout) except -2:
 
 
 cdef int64_t next_look(int64_t deadline_ns):
-    """Return until when to sleep: the main thread wakes in between to check for signals."""
+    """Return the time to sleep until: the main thread wakes in between to check for signals."""
     cdef int64_t look
     if deadline_ns == 0 or threading.get_ident() != threading.main_thread().ident:
         return deadline_ns
@@ -221,9 +221,9 @@ cdef class BlockingQueue:
 
     ``BlockingQueue(capacity)``: ``capacity`` >= 1 counts batches. A batch is any object: a dict, a
     list, an array, nested or not, or a LoDTensorArray. ``pop`` returns what was pushed, uncopied. First in, first out; many
-    producers and consumers, each item delivered once. A wait releases the GIL and ends when an item
-    or a free place comes, by `close`, `kill`, the timeout, or Ctrl-C in the main thread. Any thread
-    of the process that made it may use it; in a forked child it raises ReaderError.
+    producers and consumers, each item delivered once. A wait releases the GIL. It ends when an item or a
+    free place comes, and by `close`, `kill`, the timeout, or Ctrl-C in the main thread. Any thread of the
+    process that made it may use it; in a forked child it raises ReaderError.
 
     >>> import numpy as np
     >>> queue = BlockingQueue(2)
@@ -282,7 +282,7 @@ cdef class BlockingQueue:
                 with nogil:
                     rc = queue_put(&self.q, &item, look)
             if rc != DONE:
-                self.raise_finished(rc, "push")
+                self.raise_closed(rc, "push")
         except BaseException:
             Py_DECREF(batch)
             raise
@@ -291,8 +291,8 @@ cdef class BlockingQueue:
         """Take the oldest batch, the very object that was pushed; waits while empty.
 
         ``timeout``: seconds to wait at most; None: for ever; 0: not at all. Raises LoadTimeout when
-        the queue stays empty, QueueClosed when it is closed and drained, QueueKilled when it was
-        killed and what was queued before is delivered.
+        the queue stays empty, QueueClosed when it is closed and drained, QueueKilled when it was killed and
+        the batches queued before are delivered.
         """
         cdef rd_record item
         cdef int64_t deadline = wait_deadline(timeout), look
@@ -309,12 +309,12 @@ cdef class BlockingQueue:
             with nogil:
                 rc = queue_get(&self.q, &item, look)
         if rc != DONE:
-            self.raise_finished(rc, "pop")
+            self.raise_closed(rc, "pop")
         batch = <object>item.held_object
         Py_DECREF(batch)  # the queue's reference, see push
         return batch
 
-    def raise_finished(self, int rc, verb):
+    def raise_closed(self, int rc, verb):
         """Raise the error of a closed or killed queue."""
         if rc == KILLED:
             error = QueueKilled(reason=self.reason)
@@ -346,30 +346,30 @@ cdef class BlockingQueue:
         return queue_now(&self.q) == QUEUE_KILLED
 
     def close(self):
-        """Accept no more; what is queued is still delivered, then pop raises QueueClosed."""
+        """Accept no more batches; queued ones are still delivered, then pop raises QueueClosed."""
         self.check_process()
-        queue_finish(&self.q, QUEUE_CLOSED)
+        queue_set_state(&self.q, QUEUE_CLOSED)
 
     def kill(self, reason=None):
-        """Fail both sides: push at once, pop after what was queued before.
+        """Fail both sides: push at once, pop after the batches queued before.
 
-        ``reason``: a text or an exception, which the QueueKilled of both sides carries. The first
-        reason stays.
+        ``reason``: a text or an exception, carried by the QueueKilled of both sides. The first reason
+        stays.
         """
         self.check_process()
         if queue_now(&self.q) != QUEUE_KILLED:
             self.reason = reason
-            queue_finish(&self.q, QUEUE_KILLED)
+            queue_set_state(&self.q, QUEUE_KILLED)
 
     def reopen(self):
-        """Start over: drop what is queued and accept again, after close or kill."""
+        """Start over after close or kill: drop the queued batches and accept again."""
         cdef rd_record item
         self.check_process()
         while queue_take_back(&self.q, &item):
             if item.kind == RD_OBJECT:
                 Py_DECREF(<object>item.held_object)
         self.reason = None
-        queue_finish(&self.q, QUEUE_OPEN)
+        queue_set_state(&self.q, QUEUE_OPEN)
 
     def __repr__(self):
         state = ("open", "closed", "killed")[queue_now(&self.q)]

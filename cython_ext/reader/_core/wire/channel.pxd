@@ -12,7 +12,7 @@ cpdef enum TaskKind:
     TASK_INDEX = 2      # one int64: a sample without batching
     TASK_KEY = 3        # a pickled key: a sample without batching
     TASK_NEXT = 4       # no payload: the next batch of an iterable dataset
-    TASK_AGAIN = 5      # one int64, the number of a batch: send what did not fit before
+    TASK_AGAIN = 5      # one int64, the number of a batch that did not fit before: send it
     TASK_EPOCH = 6      # a pickled EpochStart; the answer is SKIPPED
     TASK_TRIM = 7       # free the memory of free slots; the answer is SKIPPED
     TASK_BROKEN = 8     # never sent: stands for a task whose keys cannot be unpickled
@@ -26,7 +26,7 @@ cdef bint take_next(list samples, object source, rd_made* made, rd_timer* timer)
 cdef class WorkerChannel:
     cdef readonly Arena arena
     cdef readonly Heap heap
-    cdef public list beside       # of this worker, for other loaders: what they spare goes when memory is short
+    cdef public list beside       # of this worker, for other loaders; trimmed when memory is short
     cdef readonly BatchWriter writer
     cdef rd_heap* c
     cdef uint32_t worker_id
@@ -34,7 +34,7 @@ cdef class WorkerChannel:
     cdef Sharing sharing          # with the other workers; None: this one makes each batch alone
     cdef bint takes_indices       # whether next_task() returns an Indices, and not a list
     cdef object side              # SideTable in a thread of the trainer, else None
-    cdef readonly bint is_resting # `next_task` was called, and has not returned: nothing of the user's runs
+    cdef readonly bint is_resting # within `next_task`: no code of the user's runs
     # of the current task
     cdef readonly uint32_t run
     cdef readonly uint64_t epoch
@@ -48,6 +48,6 @@ cdef class WorkerChannel:
     cdef int send(self, rd_record* record) except -1
     cdef int send_payload(self, int kind, payload) except -1
     cdef int carry(self, rd_record* record, payload) except -1
-    cdef int leave_shares(self) noexcept
+    cdef int await_guests(self) noexcept
     cdef int done(self, rd_record* record) except -1
     cdef int show(self, rd_record* record) except -1

@@ -1,8 +1,8 @@
 """Channels between the trainer and one worker: small descriptors in shared rings.
 
 Imports the arena and the batch writer. A WorkerChannel belongs to one worker and is used in its
-main thread; the trainer's side is the Feeder. A worker takes a task, answers it with exactly one
-result, and then forgets it.
+main thread; the trainer's side is the Feeder. A worker takes one task at a time and answers it with exactly
+one result.
 """
 import pickle
 
@@ -77,7 +77,7 @@ def encode_task(keys, bint batched, bint exact=False):
 
 
 cdef bint names_integers(dtype) except -1:
-    """Whether a dtype of NumPy or of a framework is that of integers: bools have an __index__, too."""
+    """Whether a dtype of NumPy or of a framework is an integer type: bools have an __index__ too."""
     return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint"))
 
 
@@ -95,8 +95,8 @@ def are_indices(list keys not None, int64_t count):
 
 
 def decode_task(int kind, bytes payload):
-    """Return the list of keys of a task, the inverse of encode_task; [] if the task has no keys, or
-    they cannot be unpickled."""
+    """Return the list of keys of a task: the inverse of encode_task. [] if it has none, or they cannot be
+    unpickled."""
     if kind == TASK_NEXT or kind == TASK_AGAIN:
         return []
     if kind == TASK_INDICES or kind == TASK_INDEX:
@@ -104,7 +104,7 @@ def decode_task(int kind, bytes payload):
     try:
         keys = pickle.loads(payload)
     except (SystemExit, GeneratorExit) as error:
-        try:  # a signal's handler raises it once, and a key again
+        try:  # raised again: by a key, not by a signal's handler
             pickle.loads(payload)
         except type(error):
             return []
@@ -132,8 +132,8 @@ cdef int take_item(list samples, object source, object key, rd_made* made, rd_ti
 
 
 cdef bint take_next(list samples, object source, rd_made* made, rd_timer* timer) except -1:
-    """Append what an iterator yields to the samples of its batch, and note its time; False: it has
-    ended. No signal is handled between drawing a sample and keeping it."""
+    """Append an iterator's next item to the samples of its batch, and note its time; False: it has ended.
+    No signal is handled between drawing a sample and keeping it."""
     cdef Py_ssize_t row = len(samples)
     cdef int64_t begun = rd_sample_begins(timer, row)
     cdef PyObject* item = PyIter_Next(source)
@@ -151,11 +151,11 @@ cdef class WorkerChannel:
     """A worker's side of its rings: takes tasks, sends one result for each.
 
     ``arena``: attached in this process; ``worker_id``: the worker's number; ``bell``: eventfd that
-    wakes the reader thread; ``keep_slots``: slots worth keeping hot; ``available_bytes``: hook that
+    wakes the reader thread; ``keep_slots``: how many slots to keep hot; ``available_bytes``: hook that
     returns how much memory the machine can still give; ``side``: for worker threads in the trainer.
     """
 
-    packs = True  # `write` needs room in the arena, and may raise ArenaFull
+    packs = True  # `write` takes memory of the arena, and may raise ArenaFull
 
     def __init__(self, Arena arena not None, uint32_t worker_id, int bell, uint32_t keep_slots,
                  available_bytes=None, side=None):
@@ -164,7 +164,7 @@ cdef class WorkerChannel:
         self.bell = bell
         self.side = side
         self.c = rd_heap_at(arena.c, worker_id)
-        self.leave_shares()
+        self.await_guests()
         self.heap = Heap(arena, worker_id, keep_slots, available_bytes)
         self.writer = BatchWriter(self.heap, side)
         self.beside = []
@@ -172,7 +172,7 @@ cdef class WorkerChannel:
         store_relaxed_i64(&self.c.at_since_ns, 0)
 
     def keep_hot(self, uint32_t slots):
-        """From now on have so many slots worth keeping hot."""
+        """Keep this many slots hot from now on."""
         self.heap.keep_slots = slots
 
     def set_rules(self, rules):
@@ -180,22 +180,22 @@ cdef class WorkerChannel:
         self.writer.set_rules(rules)
 
     def share(self, source, watch=None):
-        """Make batches together with the other workers from now on, where the trainer waits for one.
+        """From now on share batches that the trainer waits for with the other workers.
 
-        ``source[key]`` fetches a sample, in every worker the same; ``watch``: a RandomWatch, or None.
-        Only batches of `stack` are shared.
+        ``source[key]`` fetches a sample, the same in every worker; ``watch``: a RandomWatch, or None. Only
+        batches of `stack` are shared.
         """
         self.sharing = self.writer.sharing = Sharing(self.heap, source, watch, self.writer.is_strict)
 
     def take_indices(self):
-        """From now on have `next_task` return an Indices for integer keys of a batch."""
+        """Return an Indices for integer keys of a batch from `next_task`, from now on."""
         self.takes_indices = True
 
     def pause_sharing(self, bint is_paused):
-        """Make each batch alone, or share them again."""
+        """Pause the sharing of batches, or go on with it."""
         self.writer.sharing = None if is_paused else self.sharing
 
-    cdef int leave_shares(self) noexcept:
+    cdef int await_guests(self) noexcept:
         """Wait until nobody writes into the batch that a dead predecessor was making."""
         store_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).may_join, 0)
         rd_share_leave(self.arena.c, self.worker_id)
@@ -208,8 +208,8 @@ cdef class WorkerChannel:
     def make_stale(self):
         """From now on make stale batches too, until the pool stops.
 
-        The user's code then draws the same numbers from the worker's random state however early an
-        epoch is abandoned.
+        Then the user's code draws the same numbers from the worker's random state, however early the loop
+        leaves an epoch.
         """
         self.writer.makes_stale = True
 
@@ -218,14 +218,14 @@ cdef class WorkerChannel:
 
         It is called in the worker's main thread when all samples of a batch were fetched or drawn,
         before the batch is sent, and not for ends and errors. In the trainer the result is
-        `LoDTensorArray.attached`. `stack`, `stream` and `write` raise what it raises, and
+        `LoDTensorArray.attached`. `stack`, `stream` and `write` pass on its exceptions, and raise
         DatasetError if the result cannot be pickled.
         """
         self.writer.attach = make
 
     def next_task(self, bint waits=True):
-        """Wait for a task: return (kind, keys), or None when the pool stops; without ``waits`` also
-        where there is none now.
+        """Wait for a task: return (kind, keys), or None when the pool stops; without ``waits`` also when
+        there is no task now.
 
         ``seq`` and ``epoch`` are those of the returned task's batch. Stale tasks are answered here, unless
         `make_stale` was called, and a TASK_EPOCH is answered before it is returned. Keys are None for
@@ -236,7 +236,7 @@ cdef class WorkerChannel:
         cdef rd_task its_head
         cdef rd_task* task = &its_head
         cdef int rc, kind
-        cdef int64_t lacks  # bytes that the task's samples need and that are not there
+        cdef int64_t lacks  # bytes that the task's samples lack
         cdef const uint8_t* payload = NULL
         cdef rd_record skipped
         cdef Sharing sharing
@@ -244,7 +244,7 @@ cdef class WorkerChannel:
         while True:
             rc = 0
             if load_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).entered):
-                rd_share_leave(self.arena.c, self.worker_id)  # it was overwritten: it is in none
+                rd_share_leave(self.arena.c, self.worker_id)  # overwritten: it is in no batch
             if not load_u32(&rd_head(self.arena.c).stop):
                 rc = rd_task_peek(self.arena.c, self.worker_id, task, &payload)
             if rc == 0:
@@ -263,11 +263,11 @@ cdef class WorkerChannel:
             self.run = task.run
             sharing = self.writer.sharing
             if sharing is not None:
-                sharing.begin_task(self.run, self.epoch)
+                sharing.note_task(self.run, self.epoch)
             if task.kind == TASK_TRIM:
-                self.heap.free_spare()
+                self.heap.release_spare()
                 for beside in self.beside:
-                    (<WorkerChannel>beside).heap.free_spare()
+                    (<WorkerChannel>beside).heap.release_spare()
                 rd_trim_malloc()
             if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and not self.writer.makes_stale
                                           and task.run != load_u32(&rd_head(self.arena.c).run)):
@@ -295,7 +295,7 @@ cdef class WorkerChannel:
             return kind, keys
 
     cdef object keys_of(self, int* kind, const char* payload, Py_ssize_t nbytes):
-        """Decode the keys of a task; its kind becomes TASK_BROKEN where that raises."""
+        """Decode the keys of a task; its kind becomes TASK_BROKEN if that raises."""
         cdef Py_ssize_t i
         cdef int64_t* numbers = <int64_t*>payload
         if kind[0] == TASK_INDICES or kind[0] == TASK_INDEX or kind[0] == TASK_AGAIN:
@@ -308,23 +308,23 @@ cdef class WorkerChannel:
             return None
         try:
             return pickle.loads(payload[:nbytes])
-        except BaseException as error:  # an answer, and not the end of the worker
+        except BaseException as error:  # answered as a failure: it must not end the worker
             if kind[0] == TASK_EPOCH:
                 raise
             kind[0] = TASK_BROKEN
             return error
 
     cdef void note_begun(self) noexcept:
-        """Show that the worker is at the batch of its task from now on."""
+        """Show that the worker makes the batch of its task from now on."""
         store_relaxed_u64(&self.c.at_seq, self.seq)
         store_relaxed_u32(&self.c.at_run, self.run)
-        store_relaxed_i64(&self.c.at_index, -1)
+        store_relaxed_i64(&self.c.at_row, -1)
         rd_made_begin(&self.writer.made, rd_now_ns())
         self.writer.timer.glance_ns = 0
         store_relaxed_i64(&self.c.at_since_ns, self.writer.made.begun_ns)
 
     cdef int look(self, bint waits) noexcept:
-        """What `rd_task_wait` returns, or without ``waits`` `rd_task_look`."""
+        """Return the result of `rd_task_wait`, or without ``waits`` of `rd_task_look`."""
         cdef const rd_guest* guest = self.guest()
         cdef int found
         if not waits:
@@ -334,25 +334,25 @@ cdef class WorkerChannel:
         return found
 
     cdef const rd_guest* guest(self) noexcept:
-        """As whom it makes rows of the others' batches; NULL: it makes none."""
+        """Return this worker's part as a guest in others' batches; NULL: it makes no rows of them."""
         if self.writer.sharing is not None and self.writer.sharing.is_on:
             return &self.writer.sharing.guest
         return NULL
 
     @property
     def has_work(self):
-        """Whether `next_task` would find something to do."""
+        """Whether `next_task` would have something to do."""
         return self.look(False) != 3
 
     @property
     def is_stopped(self):
-        """Whether the pool stops: there are no more tasks."""
+        """Whether the pool stops, so that no more tasks come."""
         return load_u32(&rd_head(self.arena.c).stop) != 0
 
     @property
-    def position(self):
+    def row(self):
         """The row of the sample that is being stacked, or that failed."""
-        return self.writer.position
+        return self.writer.row
 
     @property
     def is_stale(self):
@@ -360,46 +360,46 @@ cdef class WorkerChannel:
         cdef rd_record record = self.record(0)
         return self.writer.is_stale(&record)
 
-    def at_row(self, Py_ssize_t row):
-        """Note that a sample is fetched now, outside of this module; -1: none. Returns `is_stale`."""
+    def note_row(self, Py_ssize_t row):
+        """Note the row of a sample that is fetched outside of this module; -1: none. Returns `is_stale`."""
         cdef rd_record record = self.record(0)
-        store_relaxed_i64(&self.c.at_index, row)
+        store_relaxed_i64(&self.c.at_row, row)
         return self.writer.is_stale(&record)
 
     def fetch(self, source, keys, list samples not None):
-        """Append the sample of each key to a list, until the batch is stale. The row of the one that raises
-        is the length of the list."""
+        """Append the sample of each key to a list, until the batch is stale. If one raises, its row is the
+        length of the list."""
         cdef rd_record record = self.record(0)
         for key in keys:
-            store_relaxed_i64(&self.c.at_index, len(samples))
+            store_relaxed_i64(&self.c.at_row, len(samples))
             if samples and self.writer.is_stale(&record):
                 break
             take_item(samples, source, key, &self.writer.made, &self.writer.timer)
-        store_relaxed_i64(&self.c.at_index, -1)
+        store_relaxed_i64(&self.c.at_row, -1)
 
     def draw(self, source, Py_ssize_t count, list samples not None):
-        """As `fetch`, of an iterator, until the list has so many samples or the iterator has ended."""
+        """As `fetch`, from an iterator, until the list has ``count`` samples or the iterator has ended."""
         cdef rd_record record = self.record(0)
         cdef bint is_open = True
         while is_open and len(samples) < count:
-            store_relaxed_i64(&self.c.at_index, len(samples))
+            store_relaxed_i64(&self.c.at_row, len(samples))
             if samples and self.writer.is_stale(&record):
                 break
             is_open = take_next(samples, source, &self.writer.made, &self.writer.timer)
-        store_relaxed_i64(&self.c.at_index, -1)
+        store_relaxed_i64(&self.c.at_row, -1)
 
     @property
     def times_each(self):
-        """Whether samples take so long that each is to be noted by `note_sample`."""
+        """Whether samples take so long that the caller must note each by `note_sample`."""
         return self.writer.timer.untimed == 0
 
     def note_sample(self, Py_ssize_t row, key, int64_t ns):
-        """Note how long a sample took that was fetched outside of this module."""
+        """Note the time of a sample that was fetched outside of this module."""
         if rd_made_note(&self.writer.made, row, ns):
             self.writer.made.slowest_key = number_of(key)
 
     def note_fetched(self, Py_ssize_t rows):
-        """Note that all samples of the batch have been fetched, which are not timed one by one."""
+        """Note that all samples of the batch are fetched, where they are not timed one by one."""
         rd_made_fetched(&self.writer.made, <uint32_t>rows, rd_now_ns())
 
     def skip(self):
@@ -410,8 +410,8 @@ cdef class WorkerChannel:
     def stack(self, source, list keys not None, list names, fill=None):
         """Fetch ``source[key]`` for each key, stack the samples in place and send the batch.
 
-        ``names``: the dataset's own indices, for messages, or None. ``fill(key, out)``: fetches a
-        sample, too, which may write itself to the arrays in ``out``. Raises what the source raises, and
+        ``names``: the dataset's own indices, for messages, or None. ``fill(key, out)`` fetches a sample
+        too, and may write it to the arrays in ``out``. Passes on the source's exceptions, and raises
         CollateError for samples that do not fit together.
         """
         cdef rd_record record = self.record(0)
@@ -419,8 +419,8 @@ cdef class WorkerChannel:
         self.done(&record)
 
     def gather(self, Columns columns not None, keys not None):
-        """Copy the rows that keys mean into a batch, and send it. False: they cannot be gathered, and
-        nothing was sent; use `stack`. ``keys``: a list, or an Indices."""
+        """Copy the rows of the keys into a batch, and send it. False: they cannot be gathered and nothing
+        was sent; use `stack`. ``keys``: a list, or an Indices."""
         cdef rd_record record = self.record(0)
         if not self.writer.gather(columns, keys, &record):
             return False
@@ -430,9 +430,9 @@ cdef class WorkerChannel:
     def stream(self, source, Py_ssize_t count, bint drop_last):
         """Draw ``count`` samples from an iterator, stack them in place and send the batch.
 
-        Return whether a batch was sent. If none is left, or too few with ``drop_last``, it was not,
-        and the caller must call `end`. Raises what the source raises, CollateError, and ArenaFull:
-        see `take_drawn`.
+        Return whether a batch was sent. It was not if no sample is left, or too few with ``drop_last``:
+        then call `send_end`. Passes on the source's exceptions, and raises CollateError and ArenaFull: see
+        `take_drawn`.
         """
         cdef rd_record record = self.record(0)
         if self.writer.stream(source, count, drop_last, &record):
@@ -441,13 +441,13 @@ cdef class WorkerChannel:
         return True
 
     def take_drawn(self):
-        """Return, once, the samples that `stream` drew before it raised ArenaFull."""
+        """Return the samples that `stream` drew before it raised ArenaFull; only once."""
         drawn, self.writer.drawn = self.writer.drawn, []
         return drawn
 
     @property
     def drew_all(self):
-        """Whether the last `stream` had drawn all samples of its batch, when it failed."""
+        """Whether the last `stream` had drawn all samples of its batch when it failed."""
         return self.writer.drew_all
 
     @property
@@ -455,8 +455,8 @@ cdef class WorkerChannel:
         """Whether the last `stream` found too few samples for its batch."""
         return self.writer.ran_out
 
-    def end(self, state=None):
-        """Answer the current task: this worker's copy of the dataset is exhausted.
+    def send_end(self, state=None):
+        """Answer the current task with END: this worker's copy of the dataset is exhausted.
 
         ``state``: an object that becomes the `payload` of the answer. Raises ArenaFull.
         """
@@ -466,10 +466,10 @@ cdef class WorkerChannel:
         self.done(&record)
 
     def send_initial_state(self, state=None):
-        """Answer TASK_ENTER: the epoch is begun.
+        """Answer TASK_ENTER with STATE: the epoch is begun.
 
-        ``state``: an object that becomes `Feeder.initial_state`; it is left out where the arena has no
-        memory for it.
+        ``state``: an object that becomes `Feeder.initial_state`; left out if the arena has no memory for
+        it.
         """
         cdef rd_record record = self.record(RD_STATE)
         if state is not None:
@@ -487,12 +487,12 @@ cdef class WorkerChannel:
         self.done(&record)
 
     def write_from(self, list made not None):
-        """As `write`, of the only object in a list, which loses it then; see LocalChannel."""
+        """As `write`, for the only object in a list, which is removed from it; see LocalChannel."""
         self.write(made[0])
         made.clear()
 
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
-        """Answer the current task: there is no memory for its batch."""
+        """Answer the current task with FULL: there is no memory for its batch."""
         cdef rd_record record = self.record(RD_FULL)
         record.need_bytes = need_bytes
         record.have_bytes = have_bytes
@@ -506,11 +506,11 @@ cdef class WorkerChannel:
         self.send_payload(RD_ERROR, failure)
 
     def fail(self, failure):
-        """Send that this worker could not start, and why."""
+        """Report that this worker could not start, and why."""
         self.send_payload(RD_FAILED, failure)
 
     def hello(self):
-        """Send that this worker runs."""
+        """Report that this worker runs."""
         cdef rd_record record = self.record(RD_HELLO)
         self.send(&record)
 
@@ -553,7 +553,7 @@ cdef class WorkerChannel:
         return 0
 
     def note_computed(self, uint64_t ns):
-        """Count time of cores that the process took for this loader, where it works for several."""
+        """Add to the core time that a process spent for this loader, if it works for several."""
         store_relaxed_u64(&self.c.computed_ns, self.c.computed_ns + ns)
 
     cdef int done(self, rd_record* record) except -1:
@@ -561,18 +561,18 @@ cdef class WorkerChannel:
         return self.show(record)
 
     cdef int show(self, rd_record* record) except -1:
-        """Send the answer to a task, and what was noted of the time that it took."""
+        """Send the answer to a task, and the times noted for it."""
         cdef rd_made* made = &self.writer.made
         store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(made.sent_ns - made.begun_ns))
         store_relaxed_u64(&self.c.batches_made, self.c.batches_made + 1)
         store_relaxed_i64(&self.c.at_since_ns, 0)
         rd_made_show(made, self.arena.c, self.worker_id, self.seq, self.run)
         if self.writer.sharing is not None:
-            self.writer.sharing.end_task()
+            self.writer.sharing.note_answer()
         return self.send(record)
 
     cdef int send(self, rd_record* record) except -1:
-        self.heap.end_task()
+        self.heap.release_samples()
         if self.side is None:  # a thread of the trainer needs no check
             rd_record_seal(self.arena.c, record)
         if rd_result_push(self.arena.c, self.worker_id, record):

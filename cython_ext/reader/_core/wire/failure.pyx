@@ -1,6 +1,7 @@
-"""Failure: what comes in the place of a batch that cannot come.
+"""Failure: delivered in place of a batch that cannot come.
 
-Imports nothing of the project. The Feeder and the LocalChannel return it; the engine raises of it.
+Imports nothing of the project. The Feeder and the LocalChannel return it; the engine makes an exception of
+it.
 """
 import enum
 
@@ -9,11 +10,11 @@ class FailureKind(str, enum.Enum):
     """Why a batch did not come."""
 
     END = "end"      # a worker's copy of an iterable dataset is exhausted; payload: its last state
-    ERROR = "error"  # code of the dataset raised; payload: the error that the worker sent
+    ERROR = "error"  # the dataset's code raised; payload: the error that the worker sent
     FULL = "full"    # there is no memory for it; see the byte counts and the knob
-    LOST = "lost"    # its worker died, and it was given up
+    LOST = "lost"    # its worker died, and the batch will not be made
     OPEN = "open"    # it came and cannot be opened; payload: the exception
-    REFUSED = "refused"  # a check refuses it, and its sums agree; payload: which check, as text
+    REFUSED = "refused"  # a check refuses it though its sums agree; payload: the check, as text
     START = "start"  # a worker could not start; payload: the error that it sent; seq is -1
 
     __str__ = str.__str__

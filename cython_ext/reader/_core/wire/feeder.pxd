@@ -1,4 +1,4 @@
-# The trainer's side of the rings: dispatch and delivery; results.pxd is what lies between them.
+# The trainer's side of the rings: dispatch and delivery; results.pxd has the state that both share.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.memory.arena cimport Arena, rd_record
 from reader._core.memory.heap cimport Heap
@@ -18,18 +18,18 @@ cdef class Feeder:
     cdef Heap heap                 # the trainer's own, for long tasks
     cdef object side               # SideTable when workers are threads
     cdef object available_bytes    # hook of the trainer's heap: see Heap
-    cdef list retired              # damaged (Arena, its schemas) of which records are still queued
+    cdef list damaged              # damaged (Arena, its schemas) of which records are still queued
     cdef readonly uint64_t accepted    # items of this run that accept() has confirmed
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
     cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too
     cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
     cdef public TimesLog times     # of what was taken
-    cdef int64_t asked_ns          # when the consumer began to want the next item; 0: it has not
+    cdef int64_t asked_ns          # when the consumer asked for the next item; 0: it has not
     cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
-    # Futex word. 1: the consumer's wait is over, and it waits for the GIL; 2: and another thread has
-    # let go of the GIL for it. Set without the GIL by the consumer, which alone clears it, with it.
+    # Futex word. 1: the consumer's wait is over, and it waits for the GIL; 2: another thread has released the
+    # GIL for it. Set without the GIL by the consumer, which alone clears it, with it.
     cdef uint32_t is_back
 
     cdef void flush(self) noexcept

@@ -25,7 +25,7 @@ from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_
                                        rd_bell_open, rd_bell_ring, rd_now_ns, store_u32, load_u32, exchange_u32, rd_futex_wake)
 from reader._core.wire.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT, next_look,
                                                queue_notify, pthread_mutex_destroy, queue_count,
-                                               queue_finish, pthread_mutex_init, pthread_mutex_lock,
+                                               queue_set_state, pthread_mutex_init, pthread_mutex_lock,
                                                pthread_mutex_unlock, queue_free, queue_get, queue_open,
                                                queue_take_back, wait_deadline)
 from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
@@ -49,7 +49,7 @@ cdef extern from "reader/_core/memory/wait.h" nogil:
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
 
 cdef enum:
-    GIVE_WAY_NS = 5_000_000  # at most: as long as Python lets a thread wait
+    GIVE_WAY_NS = 5_000_000  # at most: the time that Python lets a thread wait
 
 
 @cython.final
@@ -65,11 +65,11 @@ cdef class Feeder:
     def __init__(self, Arena arena not None, uint32_t nworkers, uint64_t window,
                  uint32_t flights_limit, available_bytes=None, side=None):
         cdef uint32_t i
-        cdef uint64_t room = 16
+        cdef uint64_t size = 16
         self.arena = arena
         self.side = side
         self.schemas = {}
-        self.retired = []
+        self.damaged = []
         self.available_bytes = available_bytes
         self.heap = Heap(arena, nworkers, 2, available_bytes)
         self.fork_generation = process_ledger().fork_generation
@@ -88,11 +88,11 @@ cdef class Feeder:
         pthread_mutex_init(&self.s.lock, NULL)
         pthread_mutex_init(&self.s.trim_lock, NULL)
         queue_open(&self.s.queue, window + 2 * nworkers + 2)
-        while room < window + 2 * nworkers + 2:
-            room *= 2
-        self.s.mask = room - 1
-        self.s.waiting = <rd_record*>calloc(room, sizeof(rd_record))
-        self.s.times = <rd_times*>calloc(room, sizeof(rd_times))
+        while size < window + 2 * nworkers + 2:
+            size *= 2
+        self.s.mask = size - 1
+        self.s.waiting = <rd_record*>calloc(size, sizeof(rd_record))
+        self.s.times = <rd_times*>calloc(size, sizeof(rd_times))
         self.times = TimesLog()
         self.s.failures = <rd_record*>calloc(nworkers, sizeof(rd_record))
         self.s.workers = <worker_side*>calloc(nworkers, sizeof(worker_side))
@@ -101,7 +101,7 @@ cdef class Feeder:
             raise MemoryError()
         for i in range(nworkers):
             self.s.workers[i].pidfd = -1
-            self.s.workers[i].room = flights_limit + 1  # and one that is asked for again
+            self.s.workers[i].space = flights_limit + 1  # one more for a batch that is made again
             self.s.workers[i].flights = <flight*>calloc(flights_limit + 1, sizeof(flight))
             if self.s.workers[i].flights is NULL:
                 raise MemoryError()
@@ -122,7 +122,7 @@ cdef class Feeder:
         pthread_mutex_destroy(&self.s.trim_lock)
 
     cdef bint is_here(self) noexcept:
-        """Whether it is open and nobody has begun to close it, in the process that made it."""
+        """Whether it is open in the process that made it, and closing has not begun."""
         return self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation \
             and not load_u32(&rd_head(self.s.arena).stop)
 
@@ -149,33 +149,33 @@ cdef class Feeder:
         self.running = True
 
     def close(self):
-        """End the reader thread and drop what is queued. Idempotent; does nothing after a fork."""
+        """Stop the reader thread and drop queued batches. Idempotent; does nothing after a fork."""
         cdef int bell = self.s.bell
         if self.fork_generation != process_ledger().fork_generation:
             return
-        self.end_thread()
+        self.stop_thread()
         if bell >= 0:
-            queue_finish(&self.s.queue, QUEUE_CLOSED)
+            queue_set_state(&self.s.queue, QUEUE_CLOSED)
             notify(&self.s)  # wakes a consumer that waits
             pthread_mutex_lock(&self.s.lock)  # that consumer may be emptying the rings
             self.flush()
             pthread_mutex_unlock(&self.s.lock)
             store_relaxed_int(&self.s.arena.bell, -1)
             self.s.bell = -1  # the arena closes it
-            self.let_go()
+            self.release_damaged()
 
-    def end_thread(self):
-        """End the reader thread, if it runs."""
+    def stop_thread(self):
+        """Stop the reader thread, if it runs."""
         if self.running:
             self.running = False
             store_u32(&self.s.stop, 1)
             rd_bell_ring(self.s.bell)
             with nogil:
-                pthread_join(self.thread, NULL)  # it ends soon, and never waits for the GIL
+                pthread_join(self.thread, NULL)  # it stops soon, and never waits for the GIL
             store_u32(&self.s.stop, 0)
 
     cdef void flush(self) noexcept:
-        """Drop everything that is queued or waits for its turn. Call with the lock held."""
+        """Drop all results that are queued or wait for earlier ones. Call with the lock held."""
         cdef rd_record record
         cdef uint64_t i
         if self.opening.kind:
@@ -191,16 +191,16 @@ cdef class Feeder:
             self.s.workers[i].owes_state = 0
         self.s.owing = 0
 
-    def let_go(self):
-        """Release the arenas that were damaged; what was queued of them is dropped by now."""
-        while self.retired:
-            self.retired.pop()[0].release()
+    def release_damaged(self):
+        """Release the damaged arenas; their queued batches are dropped by now."""
+        while self.damaged:
+            self.damaged.pop()[0].release()
 
     def examine(self, workers):
         """Check the arena's parts of ended worker processes, before others take them over.
 
-        Returns the Damage that was found, now or before, or None. After damage all workers are being
-        ended, and the caller must call `renew`.
+        Returns the Damage that was found, now or before, or None. After damage all workers are killed, and
+        the caller must call `renew`.
         """
         cdef uint32_t i
         cdef const char* check
@@ -222,10 +222,10 @@ cdef class Feeder:
             return None
         worker = self.s.damaged_worker
         return Damage(None if worker == self.s.nworkers else worker, check.decode(),
-                      seen.decode(errors="replace"))  # it may be cut within a letter
+                      seen.decode(errors="replace"))  # it may be cut within a character
 
     def found_by(self, uint32_t pid):
-        """Return the Damage for which a worker process ended itself; None: it noted none."""
+        """Return the Damage that a worker process found before it ended itself; None: it noted none."""
         head = rd_head(self.s.arena)
         if pid == 0 or load_relaxed_u32(&head.found_by) != pid:
             return None
@@ -233,10 +233,10 @@ cdef class Feeder:
                       f"in heap {load_relaxed_u32(&head.found_in)} of {self.s.arena.nheaps}")
 
     def detach_all(self):
-        """End the reader thread, take the undamaged results that workers had sent, and return the LostTasks
-        of each. Call it after `examine` found damage, when all workers are reaped."""
+        """Stop the reader thread, take the undamaged results that workers had sent, and return the
+        LostTasks of each worker. Call it when `examine` found damage and all workers are reaped."""
         cdef uint32_t i
-        self.end_thread()
+        self.stop_thread()
         pthread_mutex_lock(&self.s.lock)
         for i in range(self.s.nworkers):
             if i != self.s.damaged_worker:
@@ -266,9 +266,9 @@ cdef class Feeder:
             self.s.workers[i].task_tail = 0
             self.s.workers[i].stalls = 0
         pthread_mutex_lock(&self.s.trim_lock)
-        old.retire()
+        old.close_damaged()
         pthread_mutex_unlock(&self.s.trim_lock)
-        self.retired.append((old, self.schemas))
+        self.damaged.append((old, self.schemas))
         self.schemas = {}
         self.heap = heap
         self.arena = arena
@@ -293,11 +293,11 @@ cdef class Feeder:
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
     def rest(self, uint32_t worker, bint rests):
-        """Have a worker take no tasks from now on but those meant for it, or all again."""
+        """Give a worker only tasks meant for it from now on, or again all."""
         self.s.workers[worker].rests = rests
 
     def detach(self, uint32_t worker):
-        """Forget a worker whose process is reaped; return its LostTasks.
+        """Detach a worker whose process is reaped; return its LostTasks.
 
         Its rings are then empty and ready for a replacement.
         """
@@ -308,7 +308,7 @@ cdef class Feeder:
         seqs = []
         pthread_mutex_lock(&self.s.lock)
         for i in range(w.count):
-            f = &w.flights[(w.head + i) % w.room]
+            f = &w.flights[(w.head + i) % w.space]
             if f.spill:
                 rd_slot_release(self.s.arena, f.spill)
             if f.run == self.s.run:
@@ -327,7 +327,7 @@ cdef class Feeder:
                 and at_seq in seqs:
             busy = at_seq
         if load_relaxed_u32(&rd_share_at(self.s.arena, worker).entered):
-            busy = None  # it died at a row of another's batch, which its maker will come to
+            busy = None  # it died at a row of another worker's batch, which the maker will make
         if self.s.check is not NULL:  # only the damaged worker's batch counts as busy
             busy = None
             if worker == self.s.damaged_worker and self.s.damaged_seq in seqs:
@@ -369,7 +369,7 @@ cdef class Feeder:
 
     @property
     def has_initial_states(self):
-        """Whether each worker that was asked to begin the epoch has, or has ended."""
+        """Whether each worker that was asked to begin the epoch has begun it or has ended."""
         return self.s.owing == 0
 
     def initial_state(self, uint32_t worker):
@@ -389,15 +389,15 @@ cdef class Feeder:
 
     @property
     def paused_s(self):
-        """For how many seconds this process did not run, as far as is known."""
+        """The seconds in which this process is known not to have run."""
         return paused_between(&self.s, -1, 0) * 1e-9
 
     def clock_s(self):
-        """The time by a clock that stands while this process does not run (SIGSTOP, a debugger)."""
+        """The time of a clock that stands still while this process does not run (SIGSTOP, a debugger)."""
         return rd_now_ns() * 1e-9 - self.paused_s
 
     def watch_pauses(self, double tick_s):
-        """Notice pauses also while nobody waits: the reader thread wakes each ``tick_s`` seconds for it."""
+        """Notice pauses also while no thread waits: the reader thread wakes every ``tick_s`` seconds."""
         store_relaxed_int(&self.s.tick_ms, <int>(tick_s * 1000))
         rd_bell_ring(self.s.bell)
 
@@ -412,7 +412,7 @@ cdef class Feeder:
         return counts_of(&self.s, worker)
 
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
-        """Begin an attempt at an epoch from batch ``next_seq`` on, or with any if not ``in_order``.
+        """Begin an attempt at an epoch, from batch ``next_seq`` on; not ``in_order``: from any.
 
         Batches of earlier runs become stale: those in the queue are dropped now, those in flight
         when they arrive. Does not wait for them.
@@ -429,12 +429,12 @@ cdef class Feeder:
         store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
-        self.let_go()
+        self.release_damaged()
         if self.side is not None:
-            self.side.purge(self.s.run)
+            self.side.drop_stale(self.s.run)
 
     def trim(self):
-        """Free the memory of released slots now, and have each worker free that of its own."""
+        """Free the memory of released slots now, and ask each worker to free its own."""
         cdef rd_task task
         cdef uint32_t i
         self.check_process()
@@ -474,7 +474,7 @@ cdef class Feeder:
         cdef rd_slot* slot = NULL
         cdef rd_slot copy
         cdef int rc
-        if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
+        if task.nbytes > RD_TASK_INLINE:  # the ring has space for flights_limit shorter ones
             try:
                 slot = self.heap.alloc(task.nbytes)
             except InternalError:
@@ -483,18 +483,18 @@ cdef class Feeder:
                 note_damage(&self.s)
                 return False
             if rd_slot_read(self.s.arena, slot, &copy) or copy.capacity < task.nbytes:
-                return False  # found by the next look
+                return False  # the next check finds it
             memcpy(<char*>self.s.arena.base + copy.start, data, task.nbytes)
             self.heap.note_written(slot, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
-        drain(&self.s)  # count the answers that woke nobody, too
+        drain(&self.s)  # count the answers that woke nobody too
         pthread_mutex_lock(&self.s.lock)
         best = least_busy(&self.s, worker)
         if best == self.s.nworkers:
             store_u32(&self.s.starving, 1)
             pthread_mutex_unlock(&self.s.lock)
             if task.spill:
-                self.heap.abandon(slot)
+                self.heap.drop(slot)
             return False
         rc = push_task(&self.s, best, task, data)
         pthread_mutex_unlock(&self.s.lock)
@@ -561,8 +561,8 @@ cdef class Feeder:
         return self.open_taken()
 
     cdef int give_way(self) except -1:
-        """Release the GIL until a consumer that waits for it has it; for methods that other threads call
-        again and again. Python itself would let the consumer wait for 5 ms at each batch."""
+        """Release the GIL until a waiting consumer has it; for methods that other threads call again and
+        again. Python alone would let the consumer wait for 5 ms at each batch."""
         cdef int64_t until_ns
         if load_u32(&self.is_back):  # not cleared meanwhile: that takes the GIL
             store_u32(&self.is_back, 2)
@@ -572,7 +572,7 @@ cdef class Feeder:
         return 0
 
     cdef object ready(self):
-        """Return what `take` would at once, a batch or a Failure; else None. A notice stays for `take`."""
+        """Return a batch or Failure if `take` would return it at once; else None. Notices stay for `take`."""
         cdef int rc
         if not self.is_here():
             return None
@@ -586,7 +586,7 @@ cdef class Feeder:
         return self.open_taken() if rc == DONE else None
 
     cdef int refuse(self, rd_record* record, error) except -1:
-        """Have a batch made again that was damaged after it came; all workers end."""
+        """Order a batch that was damaged after it came to be made again; kill all workers."""
         cdef bytes seen = error.seen.encode()
         pthread_mutex_lock(&self.s.lock)
         if record.kind != RD_FAILED and record.kind != RD_STATE:
@@ -597,7 +597,7 @@ cdef class Feeder:
         return 0
 
     cdef object open_taken(self):
-        """Open the record that left the queue. After an interrupt the next call opens it.
+        """Open the record that left the queue. After an interrupt the next call does.
 
         Unpickling the user's objects may raise any exception.
         """
@@ -621,18 +621,18 @@ cdef class Feeder:
         return self.current
 
     cdef void note_taken(self, uint64_t seq) noexcept:
-        """Log the times of a batch that the consumer has now."""
+        """Log the times of a delivered batch."""
         cdef rd_times* times = &self.s.times[seq & self.s.mask]
         if times.seq == seq and times.run == self.s.run:
             times.delivered_ns = rd_now_ns()
             times.asked_ns = self.asked_ns if self.asked_ns else times.delivered_ns
             if not self.s.pauses.count or not paused_between(&self.s, times.dispatched_ns, times.delivered_ns):
-                self.times.add(times)  # else they say nothing of its stages
+                self.times.add(times)  # other records have no stages
                 self.times.follow(self.current)
         self.asked_ns = 0
 
     def is_busy(self):
-        """Whether a worker still has tasks; if so, `take` returns None when it answers one."""
+        """Whether any worker still has tasks; then `take` returns None when one is answered."""
         cdef uint32_t i
         cdef bint busy = False
         self.check_process()
@@ -650,7 +650,7 @@ cdef class Feeder:
         notify(&self.s)
 
     cpdef accept(self):
-        """Confirm that the consumer has the item of the last `take`. No signal comes between."""
+        """Confirm that the consumer has the item of the last `take`. No signal is handled in it."""
         self.current = None
         self.accepted += 1
 
@@ -663,7 +663,7 @@ cdef class Feeder:
         """Return the batch or the Failure of a record that left the queue."""
         if record.kind == RD_BATCH:
             known = self.schemas
-            for old, its in self.retired:  # its slots of schemas may be overwritten by now
+            for old, its in self.damaged:  # the slots of its schemas may be overwritten by now
                 if (<Arena>old).c == arena_of(&self.s, record):
                     known = its
             return open_batch(self.s.arena, record, self.side, known, self.s.epoch)
@@ -679,13 +679,13 @@ cdef class Feeder:
         return Failure(FailureKind.ERROR, record.seq, self.s.epoch, record.worker, open_payload(record, self.side))
 
     def stats(self):
-        """Return counts since the Feeder was made, and as the last two the current numbers.
+        """Return counts since the Feeder was made; the last two are current numbers.
 
-        ``dispatched``: tasks sent to workers, those sent again too; ``received``: results that came,
-        stale ones and workers' hellos too; ``reordered``: those that came before their turn (many
-        of them: some batches take far longer than others); ``trimmed``: slots whose memory the
-        reader thread freed; ``in_flight``: tasks without an answer so far; ``queued``: batches that
-        wait for the consumer (near 0: it starves; near the window: workers wait).
+        ``dispatched``: tasks sent to workers, those sent again included; ``received``: results, stale ones
+        and workers' hellos included; ``reordered``: results that came before earlier ones (many: some
+        batches take far longer than others); ``trimmed``: slots whose memory the reader thread freed;
+        ``in_flight``: tasks without an answer so far; ``queued``: batches that wait for the consumer (near
+        0: it starves; near the window: workers wait).
         """
         cdef uint32_t i
         cdef uint64_t received, reordered, trimmed, in_flight = 0

@@ -11,7 +11,7 @@ from reader._core.wire.times_log cimport TimesLog
 cdef class UserBatch:
     cdef readonly uint64_t seq       # the number of its task
     cdef readonly object value       # the user's batch
-    cdef readonly object attached    # the state that its worker sent with it, or None
+    cdef readonly object attached    # the state that the worker attached to it, or None
     cdef readonly uint64_t number    # see LoDTensorArray
 
 
@@ -23,41 +23,41 @@ cdef class LocalMemory:
 
     cdef bint is_foreign(self) noexcept
     cdef int prepare(self) except -1
-    cdef int give_back(self, list spare) except -1
+    cdef int release(self, list spare) except -1
 
 
 cdef class LocalChannel:
-    cdef object convert              # makes the user's batch of what is written; None: it is packed
+    cdef object convert              # makes the user's batch of a written one; None: batches are packed
     cdef object make_memory          # makes a LocalMemory
     cdef list spare                  # LocalMemory that no iterator of the loader uses
     cdef object attach               # makes what is attached to each batch; None: nothing is
-    cdef LocalMemory memory          # from the first batch that is stacked on, until the end
+    cdef LocalMemory memory          # from the first stacked batch until the end
     cdef readonly bint is_closed
-    cdef bint is_making              # `take` runs the user's code: closing waits for its end
+    cdef bint is_making              # `take` runs the user's code: close waits for its end
     # of the current task
     cdef readonly uint32_t run
     cdef readonly uint64_t epoch
     cdef readonly uint64_t seq
-    cdef object answer               # to it: a batch or a Failure; None: not yet
-    cdef rd_made made                # times of it, where it is not stacked
+    cdef object answer               # the answer: a batch or a Failure; None: not yet
+    cdef rd_made made                # its times, if it is not stacked
     cdef rd_timer timer              # see BatchWriter
 
     cdef bint is_here(self) noexcept
     cdef BatchWriter open_writer(self)
     cdef rd_record record(self) noexcept
     cdef int keep(self, rd_record* record) except -1
-    cdef int let_go(self) except -1
+    cdef int release_memory(self) except -1
 
 
 cdef class LocalFeeder:
     cdef LocalChannel channel
     cdef object step                 # does one task: (kind, keys)
     cdef object tasks                # deque of (seq, kind, payload); the first is being made
-    cdef object current              # the answer that was taken and not accepted
+    cdef object current              # the answer that was taken and is not accepted yet
     cdef readonly uint64_t accepted, sent, sends
     cdef public TimesLog times       # of what was taken
     cdef bint is_slow, is_clocked   # the last batch took long; the thread's clock was read for this one
-    cdef int64_t computed_before     # by this thread, when it began the task in hand; ns
+    cdef int64_t computed_before     # this thread's time when it began the current task; ns
 
     cdef void note_taken(self, uint64_t seq) noexcept
 

@@ -1,8 +1,8 @@
-"""The channel of a worker that is the consumer itself: it keeps the answer, and sends nothing.
+"""The channel of a worker that is the consumer itself: it keeps its answer instead of sending it.
 
 Imports the arena, the batch writer and leaves. Both objects belong to one iterator: the thread that
-iterates uses them, and any may close. No signal comes between the making of an answer and its
-taking: both are written in C.
+iterates uses them, and any thread may close. No signal is handled between making an answer and taking it:
+both are in C.
 """
 import collections
 
@@ -29,8 +29,8 @@ cdef extern from "<time.h>" nogil:
     const int CLOCK_THREAD_CPUTIME_ID
 
 cdef enum:
-    KEEP_SLOTS = 4  # as of a worker with one batch in flight
-    CLOCKED = 16    # one batch in so many is clocked, where reading the clock would be a part of its time
+    KEEP_SLOTS = 4  # as for a worker with one batch in flight
+    CLOCKED = 16    # one batch in this many is clocked, if reading the clock would take a part of its time
     SLOW_NS = 200_000
 
 
@@ -46,10 +46,10 @@ cdef class UserBatch:
 
 @cython.final
 cdef class LocalMemory:
-    """An arena in which one consumer stacks its own batches; no descriptor belongs to it.
+    """An arena without a descriptor, in which one consumer stacks its own batches.
 
     ``rules``: of the face; ``max_bytes``, ``available_bytes``, ``uncached_from``: of the arena. Batches
-    in it outlive it. One channel uses it at a time; between iterators it is spare.
+    outlive it. One channel uses it at a time; between iterators it is spare.
     """
 
     def __init__(self, rules=None, max_bytes=None, available_bytes=None,
@@ -61,19 +61,19 @@ cdef class LocalMemory:
         self.writer.set_rules(rules)
 
     cdef bint is_foreign(self) noexcept:
-        """Whether a process that forked this one made it, or it is closed."""
+        """Whether the parent made it before a fork, or it is closed."""
         return self.arena is None or rd_is_foreign(self.arena.c)
 
     cdef int prepare(self) except -1:
-        """Prepare for the samples of a batch: trim, if released batches have much memory."""
+        """Trim before the samples of a batch are fetched, if released batches have much memory."""
         if load_u64(&self.heap.c.hot_bytes) > load_u64(&self.heap.c.hot_limit):
             self.heap.collect()
             self.heap.trim_own()
         self.heap.reserve_samples(False)
         return 0
 
-    cdef int give_back(self, list spare) except -1:
-        """Become spare; or close, if ``spare`` has one already or a batch was left unfinished."""
+    cdef int release(self, list spare) except -1:
+        """Put it into ``spare``; or close it, if ``spare`` has one already or a batch is unfinished."""
         self.writer.attach = None
         if spare or self.is_foreign() or load_u32(&rd_head(self.arena.c).stop):
             self.close()
@@ -82,7 +82,7 @@ cdef class LocalMemory:
         return 0
 
     def close(self):
-        """Free the memory that no batch has. In a forked child, and twice, it does nothing."""
+        """Free the memory that no batch has. Idempotent; does nothing in a forked child."""
         arena, self.arena = self.arena, None
         if arena is not None and not rd_is_foreign((<Arena>arena).c):
             arena.close()
@@ -93,9 +93,9 @@ cdef class LocalMemory:
 cdef class LocalChannel:
     """The channel of a worker that runs in the consumer's thread; see WorkerChannel.
 
-    ``make_memory`` makes a LocalMemory when the first batch is stacked, unless one is in ``spare``,
-    where it goes in the end. ``convert``: a LeafMaker or a function, which makes the user's batch of
-    what `write` gets; None: that is packed as a worker packs it.
+    ``make_memory`` makes a LocalMemory when the first batch is stacked, unless ``spare`` has one; in the
+    end it goes back into ``spare``. ``convert``: a LeafMaker or a function that makes the user's batch of
+    the argument of `write`; None: that is packed as in a worker.
     """
 
     drew_all = True  # samples are drawn before they are stacked: see StreamFetcher
@@ -119,7 +119,7 @@ cdef class LocalChannel:
 
     @property
     def is_usable(self):
-        """Whether it is open, and has no memory in common with a process that forked this one."""
+        """Whether it is open, and shares no memory with the parent of a fork."""
         return self.is_here()
 
     cdef bint is_here(self) noexcept:
@@ -128,25 +128,25 @@ cdef class LocalChannel:
 
     @property
     def arena(self):
-        """The arena; None where no batch was put into one, or the channel is closed."""
+        """The arena; None if no batch was put into one, or the channel is closed."""
         return None if self.memory is None else self.memory.arena
 
     @property
     def packs(self):
-        """Whether `write` needs room in the arena, and may raise ArenaFull."""
+        """Whether `write` takes memory of the arena, and may raise ArenaFull."""
         return self.convert is None
 
     @property
-    def position(self):
+    def row(self):
         """See WorkerChannel."""
-        return -1 if self.memory is None else self.memory.writer.position
+        return -1 if self.memory is None else self.memory.writer.row
 
     @property
     def is_stale(self):
-        """Whether the channel was closed meanwhile, by another thread."""
+        """Whether another thread has closed the channel."""
         return self.is_closed
 
-    def at_row(self, Py_ssize_t row):
+    def note_row(self, Py_ssize_t row):
         """See WorkerChannel."""
         return self.is_closed
 
@@ -212,10 +212,10 @@ cdef class LocalChannel:
             self.write_from([batch])
 
     def write_from(self, list made not None):
-        """Keep a ready-made batch, the only object in a list, which loses it.
+        """Keep a ready-made batch, the only object in a list, and remove it from the list.
 
-        What nothing else refers to then is not copied: see LeafMaker. After an exception the list
-        has it again.
+        Values without other references are not copied: see LeafMaker. After an exception the list has it
+        again.
         """
         if self.convert is None:
             self.write(made[0])
@@ -233,7 +233,7 @@ cdef class LocalChannel:
             raise
         self.answer = UserBatch(self.seq, value, attached)
 
-    def end(self, state=None):
+    def send_end(self, state=None):
         """See WorkerChannel."""
         self.answer = Failure(FailureKind.END, self.seq, self.epoch, 0, state)
 
@@ -242,13 +242,13 @@ cdef class LocalChannel:
         self.answer = Failure(FailureKind.ERROR, self.seq, self.epoch, 0, failure)
 
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
-        """Keep that there is no memory for the batch."""
+        """Keep a Failure: there is no memory for the batch."""
         self.answer = Failure(FailureKind.FULL, self.seq, self.epoch, 0, None, need_bytes,
                               have_bytes, limit_bytes, knob)
 
     cdef rd_record record(self) noexcept:
         cdef rd_record made
-        memset(&made, 0, sizeof(made))  # its run is that of an arena without a feeder
+        memset(&made, 0, sizeof(made))  # run 0, that of an arena without a feeder
         made.seq = self.seq
         return made
 
@@ -260,26 +260,26 @@ cdef class LocalChannel:
         return 0
 
     def close(self):
-        """Give the memory back, at the latest when the batch in hand is made. Idempotent."""
+        """Release the memory, now or when the current batch is made. Idempotent."""
         self.is_closed = True
         if not self.is_making:
-            self.let_go()
+            self.release_memory()
         elif self.memory is not None and not self.memory.is_foreign():
-            self.memory.arena.stop()  # the batch in hand is not finished
+            self.memory.arena.stop()  # the current batch is not finished
 
-    cdef int let_go(self) except -1:
+    cdef int release_memory(self) except -1:
         cdef LocalMemory memory = self.memory
         cdef list spare = self.spare
         self.memory = None
         self.spare = []  # drop the loader's list: this object may outlive the loader
         self.attach = self.answer = None
         if memory is not None:
-            memory.give_back(spare)
+            memory.release(spare)
         return 0
 
 
 cdef inline int64_t thread_ns() noexcept nogil:
-    """For how long this thread has computed."""
+    """Return the CPU time of this thread."""
     cdef timespec now
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now)
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
@@ -287,10 +287,10 @@ cdef inline int64_t thread_ns() noexcept nogil:
 
 @cython.final
 cdef class LocalFeeder:
-    """Has each task done when its answer is asked for; it has the methods of a TaskFeeder.
+    """Does each task when its answer is asked for; has the methods of a TaskFeeder.
 
-    ``channel``: gets the answers. ``step(kind, keys)`` does one task; what it raises, such as
-    Ctrl-C, passes through `take`, and the next call does the task again.
+    ``channel``: gets the answers. ``step(kind, keys)`` does one task; its exceptions, such as Ctrl-C, pass
+    through `take`, and the next call does the task again.
     """
 
     queued = 0
@@ -308,7 +308,7 @@ cdef class LocalFeeder:
         return rd_now_ns() * 1e-9
 
     def watch_pauses(self, tick_s):
-        """Do nothing: nobody waits."""
+        """Do nothing: no thread waits."""
 
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """See Feeder."""
@@ -338,7 +338,7 @@ cdef class LocalFeeder:
         cdef LocalChannel channel = self.channel
         if self.current is not None:
             return self.current
-        if channel.answer is None:  # else Ctrl-C came after it was made
+        if channel.answer is None:  # otherwise Ctrl-C came after it was made
             if channel.is_closed or not self.tasks:
                 return None
             if channel.is_making:
@@ -360,9 +360,9 @@ cdef class LocalFeeder:
             finally:
                 channel.is_making = False
                 if channel.memory is not None:
-                    channel.memory.heap.end_task()
+                    channel.memory.heap.release_samples()
                 if channel.is_closed:
-                    channel.let_go()
+                    channel.release_memory()
                     self.step = None
         self.current, channel.answer = channel.answer, None
         if self.current is not None:
@@ -372,7 +372,7 @@ cdef class LocalFeeder:
         return self.current
 
     cdef void note_taken(self, uint64_t seq) noexcept:
-        """Log the times of a batch that was just made."""
+        """Log the times of a batch that is made."""
         cdef LocalChannel channel = self.channel
         cdef rd_made* made = &channel.made
         cdef rd_times times
@@ -401,8 +401,8 @@ cdef class LocalFeeder:
     def close(self):
         """Close the channel, and do no more tasks. Idempotent.
 
-        `step` is dropped here: others may still refer to this object, and the user's generator must be
-        closed when its iterator is dropped.
+        Drops `step`: others may still refer to this object, and the user's generator must close when its
+        iterator is dropped.
         """
         self.channel.close()
         if not self.channel.is_making:
@@ -427,22 +427,22 @@ cdef class LocalFeeder:
 
     @property
     def has_initial_states(self):
-        """Return True: the state at the beginning is noted at once."""
+        """Return True: the initial state is noted at once."""
         return True
 
     def initial_state(self, worker):
-        """Return None: nobody is asked."""
+        """Return None: no worker is asked."""
         return None
 
     def give_up(self, seq, worker, is_end=False):
         """Do nothing: each task is answered."""
 
     def worker_progress(self, worker):
-        """Return that it is idle: whoever asks is the worker."""
+        """Return that it is idle: the caller is the worker."""
         return WorkerProgress(0, None, -1, 0.0)
 
     def is_busy(self):
-        """Return False: whoever asks is the worker."""
+        """Return False: the caller is the worker."""
         return False
 
     def trim(self):
@@ -452,5 +452,5 @@ cdef class LocalFeeder:
             heap = self.channel.memory.heap
             heap.collect()
             heap.trim_own()
-            heap.end_grant()
+            heap.release_grant()
             rd_trim_malloc()

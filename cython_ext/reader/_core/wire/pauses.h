@@ -1,14 +1,13 @@
 /* Times in which this process did not run: it was stopped (SIGSTOP, a debugger), or the machine was.
- * A thread that wakes long after the time it asked for has found one.  May include system headers only.
- * Nothing here owns state, or locks: the caller does both.  Times are of CLOCK_MONOTONIC, in ns.
- */
+ * A thread that wakes long after its deadline has found one. May include system headers only. Nothing here
+ * owns state, or locks: the caller does both. Times are of CLOCK_MONOTONIC, in ns. */
 #ifndef READER_CORE_PAUSES_H
 #define READER_CORE_PAUSES_H
 
 #include <stdint.h>
 
-#define RD_PAUSE_NS 500000000LL /* a wake so late is a pause; a busy machine is less late */
-#define RD_PAUSES 8             /* as many are known by their times, and all by their sum */
+#define RD_PAUSE_NS 500000000LL /* a wake that is this late is a pause; a busy machine is less late */
+#define RD_PAUSES 8 /* this many are kept with their times; the sum counts all */
 
 typedef struct rd_pauses {
     int64_t from[RD_PAUSES], to[RD_PAUSES];
@@ -31,7 +30,7 @@ static inline void rd_pauses_note(rd_pauses *p, int64_t from, int64_t to) {
     p->sum_ns += to - from;
 }
 
-/* How much of the time between two points were pauses. */
+/* The length of all pauses between two times. */
 static inline int64_t rd_pauses_between(const rd_pauses *p, int64_t from, int64_t to) {
     int64_t sum = 0;
     for (uint64_t i = 0; i < RD_PAUSES && i < p->count; i++) {

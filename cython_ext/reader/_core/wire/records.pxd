@@ -1,4 +1,4 @@
-# What a worker sent is copied, checked and opened.
+# Copies, checks and opens the records that workers sent.
 from libc.stdint cimport uint64_t
 from reader._core.batch.tensor_array cimport LoDTensorArray
 from reader._core.memory.arena cimport rd_arena, rd_record

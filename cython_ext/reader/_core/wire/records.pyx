@@ -1,8 +1,8 @@
-"""Records that left the queue: what they name is copied, checked and opened.
+"""Copy, check and open the batches of records that left the queue.
 
 Imports the arena, results, LoDTensorArray and its schemas. The consumer runs it. A worker process may write
-into shared memory at any time, so each byte is read once, into memory of the trainer's own, and
-compared with the sums in the record; the bytes of samples alone are handed on as they lie.
+into shared memory at any time, so each byte is read once, into the trainer's own memory, and compared with
+the sums in the record. Only the bytes of samples stay where they lie.
 """
 import pickle
 
@@ -19,10 +19,10 @@ from reader.errors import InternalError
 
 
 class Damaged(Exception):
-    """What came from a worker differs from its sum, or lies out of bounds.
+    """A worker's bytes differ from their sum, or lie out of bounds.
 
-    ``check``: which check failed, bytes that live for ever; ``seen``: the values that it saw;
-    ``is_sealed``: all sums agree, so this is what the worker wrote, and nothing overwrote it since.
+    ``check``: the check that failed, bytes that live for ever; ``seen``: the values that it saw;
+    ``is_sealed``: all sums agree, so the worker wrote these bytes, and nothing overwrote them since.
     """
 
     def __init__(self, check, seen, is_sealed=False):
@@ -33,14 +33,14 @@ class Damaged(Exception):
 
 
 cdef int read_slot(rd_record* record, rd_slot* copy) except -1:
-    """Copy the slot of a record and check what is in it."""
+    """Copy the slot record that a record names, and check it."""
     if rd_slot_read(record.arena, rd_slot_at(record.arena, record.slot), copy):
         raise Damaged(b"a slot has an invalid offset or size",
                       f"{copy.capacity} bytes at {copy.start} of {record.arena.nbytes}")
     if copy.generation != record.generation:
         raise Damaged(b"a slot has another generation than its result",
                       f"{copy.generation}, and the result {record.generation}")
-    # before the rest: as many bytes are copied as it says
+    # before the rest: it says how many bytes to copy
     if record.place_sum != <uint16_t>rd_place_sum(copy):
         raise Damaged(b"a slot differs from its sum",
                       f"{copy.nfields} fields, {copy.objects_nbytes} bytes of objects at {copy.objects} "
@@ -204,7 +204,7 @@ cdef LoDTensorArray open_batch(rd_arena* arena, rd_record* record, object side, 
 
 
 cdef bint is_sound(rd_record* record, dict schemas) except -1:
-    """Whether what a record names is what its worker sent; the worker has ended."""
+    """Whether a record's batch is as its worker sent it; the worker has ended."""
     cdef rd_slot slot
     if record.slot == 0:
         return True
@@ -215,16 +215,16 @@ cdef bint is_sound(rd_record* record, dict schemas) except -1:
             load_schema(record, schemas)
     except Damaged:
         return False
-    except BaseException:  # a schema that cannot be unpickled: opening tells so
+    except BaseException:  # a schema that cannot be unpickled: opening reports it
         return True
     return True
 
 
 cdef list drop_damaged(feed_state* s, dict schemas):
-    """Drop what waits and was overwritten since it came; return the batches of each worker.
+    """Drop waiting records that were overwritten since they came; return the batches of each worker.
 
-    No lock is held, since Python runs: the reader thread and the workers have ended. No handler of
-    a signal may raise meanwhile: what unpickling raises is left to the opening of its record.
+    No lock is held, since Python runs: the reader thread and the workers have ended. No signal handler may
+    raise meanwhile: an exception of unpickling is left to the opening of its record.
     """
     cdef rd_record* record
     cdef uint64_t i

@@ -1,8 +1,8 @@
-"""Tasks and answers of workers on other machines, as values that can be sent.
+"""Relays tasks and answers between the trainer and a worker on another machine.
 
-Imports the channels. At the trainer's machine a TaskRelay takes the tasks of a channel as bytes, and
-lands answers in its arena by one copy. At the worker's machine an AnswerRelay gives a worker's own
-channel tasks, and takes its answers out of that worker's arena as they lie.
+Imports the channels. On the trainer's machine a TaskRelay takes the tasks of a channel as bytes, and lands
+answers in its arena with one copy. On the worker's machine an AnswerRelay gives tasks to the worker's
+channel, and takes its answers out of the worker's arena without a copy.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
@@ -27,28 +27,28 @@ from reader.errors import ArenaFull, InternalError
 
 
 class RelayedTask(collections.namedtuple("RelayedTask", "seq epoch run kind payload")):
-    """A task as it was sent. ``payload``: its encoded keys."""
+    """A task, with its encoded keys as ``payload``."""
 
     __slots__ = ()
 
 
 class Answer(collections.namedtuple("Answer", "kind fields objects nbytes attached within sum schema full made",
                                     defaults=[b""])):
-    """What a worker answered, without the bytes of its slot.
+    """A worker's answer, without the bytes of its slot.
 
-    ``fields``: how many; ``objects``: where they begin, ``nbytes`` of them, ``attached`` of which are
-    attached; ``within``: whether they are pickled around fields; ``sum``: of field table and objects;
-    ``schema``: number of the schema at that worker, 0: the objects carry it, or there is none; ``full``: of
-    a lack of memory what was needed, left, the limit, and whether it is the arena's own; ``made``: of a batch
-    what is noted of its making, an rd_made with that machine's clock.
+    ``fields``: how many; ``objects``: where they begin; ``nbytes``: their bytes; ``attached``: how many of
+    these are the attachment; ``within``: whether they are pickled around fields; ``sum``: of field table
+    and objects; ``schema``: its number at that worker, 0: the objects carry it, or there is none; ``full``:
+    for FULL, the bytes needed, left and allowed, and whether the arena's own limit is reached; ``made``:
+    the times of a batch, an rd_made by that machine's clock.
     """
 
     __slots__ = ()
 
 
 class Arrival(collections.namedtuple("Arrival", "at_ns ahead_ns others_ns")):
-    """How an answer came: when; how far the clock of its machine is ahead of this one's; how long its worker
-    was at batches of others before it.
+    """How an answer came: when; how far its machine's clock is ahead of this one's; how long its worker
+    made batches of other programs before it.
     """
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class Arrival(collections.namedtuple("Arrival", "at_ns ahead_ns others_ns")):
 
 @cython.final
 cdef class AnswerRelay:
-    """The trainer's part of a worker's rings, at the worker's machine. ``channel``: the worker's."""
+    """Acts as the trainer towards a worker, on the worker's machine. ``channel``: the worker's."""
 
     cdef WorkerChannel channel
     cdef uint64_t head            # results taken from the ring
@@ -67,8 +67,8 @@ cdef class AnswerRelay:
         self.held = []
 
     def begin(self, task):
-        """Give the worker a task: return (kind, keys) as `WorkerChannel.next_task` does; None: there is
-        no memory for its samples, and it is answered."""
+        """Give the worker a task: return (kind, keys) as `WorkerChannel.next_task` does; None: there is no
+        memory for its samples, and it is answered so."""
         cdef WorkerChannel channel = self.channel
         cdef bytes payload = task.payload
         cdef int kind = task.kind
@@ -87,8 +87,8 @@ cdef class AnswerRelay:
         return kind, keys
 
     def take(self):
-        """Return the next answer and the bytes of its slot, as an array of uint8 or None; None: there is
-        no answer. The bytes stay as they are until `release`."""
+        """Return the next answer and the bytes of its slot, an array of uint8 or None; None: there is no
+        answer. The bytes stay valid until `release`."""
         cdef rd_record record
         cdef rd_slot* slot
         cdef uint64_t used
@@ -117,17 +117,17 @@ cdef class AnswerRelay:
         return (<const char*>self.channel.arena.c.base + slot.start)[:slot.objects_nbytes]
 
     def release(self):
-        """Give the worker back the slots whose bytes were handed out: they have been copied."""
+        """Release the slots whose bytes were handed out: they have been copied."""
         while self.held:
             rd_slot_release(self.channel.arena.c, <uint64_t>self.held.pop())
 
 
 @cython.final
 cdef class TaskRelay:
-    """A worker's part of its rings, at the trainer's machine.
+    """Acts as a worker towards the trainer, on the trainer's machine.
 
-    ``channel``: of the worker; ``makes_stale``: tasks of an abandoned epoch are sent, too;
-    ``is_shared``: the worker may be at work for other programs: only `note` shows what it is at.
+    ``channel``: of the worker; ``makes_stale``: tasks of an epoch that the loop left are sent too;
+    ``is_shared``: the worker may make batches of other programs, so only `note` shows which it makes.
     """
 
     cdef readonly WorkerChannel channel
@@ -144,7 +144,7 @@ cdef class TaskRelay:
         self.sent = collections.deque()
 
     def next_task(self):
-        """Return a RelayedTask, or None where there is none now. A TASK_EPOCH is answered already."""
+        """Return a RelayedTask, or None: there is none now. A TASK_EPOCH is answered already."""
         cdef WorkerChannel channel = self.channel
         cdef rd_task task
         cdef const uint8_t* payload = NULL
@@ -155,14 +155,14 @@ cdef class TaskRelay:
             if task.kind == TASK_TRIM:
                 channel.heap.collect()
                 channel.heap.trim_own()
-                channel.heap.end_grant()
+                channel.heap.release_grant()
             is_stale = not self.makes_stale and task.run != load_u32(&rd_head(channel.arena.c).run)
             is_skipped = task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and is_stale)
             found = RelayedTask(task.seq, task.epoch, task.run, task.kind,
                                 (<const char*>payload)[:task.nbytes])
             self.sent.append((found, is_skipped or task.kind == TASK_EPOCH))
             if len(self.sent) == 1:
-                self.turn()
+                self.show_current()
             rd_task_pop(channel.c, &task)
             self.skip()
             if not is_skipped:
@@ -170,7 +170,7 @@ cdef class TaskRelay:
         return None
 
     cdef int skip(self) except -1:
-        """Answer tasks that ask for no batch, in their turn: answers come in the order of the tasks."""
+        """Answer tasks that ask for no batch once they are the oldest: answers keep the tasks' order."""
         cdef rd_record skipped
         while self.sent:
             task, is_skipped = self.sent[0]
@@ -184,12 +184,12 @@ cdef class TaskRelay:
         return 0
 
     cdef int at(self, task) except -1:
-        """Be at a task: what is sent next answers it."""
+        """Make a task the current one: the next record answers it."""
         self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
         return 0
 
     def knows(self, key):
-        """Whether a schema is here."""
+        """Whether the schema of a key is kept here."""
         return key in self.schemas
 
     def keep(self, key, bytes pickled not None):
@@ -197,35 +197,35 @@ cdef class TaskRelay:
         self.schemas[key] = self.channel.writer.keep_schema(pickled)
 
     def land(self, answer, data, key=None, arrival=Arrival(0, 0, 0)):
-        """Answer the oldest task that was taken; or send what the worker says of its start.
+        """Answer the oldest task that was taken, or pass on the worker's report of its start.
 
-        ``data``: the bytes of its slot, or None; ``key``: of its schema; ``arrival``: an Arrival. Copies the
-        bytes once, without the GIL. Where there is no memory for them, that is the answer.
+        ``data``: the bytes of its slot, or None; ``key``: of its schema; ``arrival``: an Arrival. Copies
+        the bytes once, without the GIL. Answers FULL if there is no memory for them.
         """
         is_own = answer.kind == RD_HELLO or answer.kind == RD_FAILED
         if not is_own:
             self.at(self.sent.popleft()[0])
         self.answer(answer, data, key, arrival)
         self.skip()
-        if self.sent:  # it is at the next one now
-            self.turn()
+        if self.sent:  # the worker makes the next one now
+            self.show_current()
 
-    cdef void turn(self) noexcept:
-        """Show what the worker is at: the oldest task, or nothing of this trainer's for now."""
+    cdef void show_current(self) noexcept:
+        """Show the worker's current task: the oldest, or none of this trainer's."""
         self.channel.note_begun()
         if self.is_shared:
-            self.leave()
+            self.note_idle()
 
-    def leave(self):
-        """Show that the worker is at no task of this trainer's that is known."""
+    def note_idle(self):
+        """Show that the worker makes no known task of this trainer's."""
         store_relaxed_u64(&self.channel.c.at_seq, <uint64_t>-1)
 
     def note(self, uint64_t seq, uint32_t run, int64_t row, double seconds):
-        """Show what the worker was seen at, and since when; False: that is no task of those sent."""
+        """Show the batch that the worker was seen to make, and since when; False: no such task was sent."""
         if not any(task.seq == seq and task.run == run for task, _ in self.sent):
             return False
         store_relaxed_u32(&self.channel.c.at_run, run)
-        store_relaxed_i64(&self.channel.c.at_index, row)
+        store_relaxed_i64(&self.channel.c.at_row, row)
         store_relaxed_i64(&self.channel.c.at_since_ns, rd_now_ns() - <int64_t>(seconds * 1e9))
         store_relaxed_u64(&self.channel.c.at_seq, seq)
         return True
@@ -270,7 +270,7 @@ cdef class TaskRelay:
         return 0
 
     cdef int note_made(self, bytes made, arrival) except -1:
-        """Note the times of a batch, which is in its slot now; of one that its worker noted nothing of, none."""
+        """Note the times of a batch that is in its slot now, if its worker noted any."""
         cdef WorkerChannel channel = self.channel
         cdef rd_made* own = &channel.writer.made
         cdef rd_landed* landed = &rd_noted_at(channel.arena.c, channel.worker_id, channel.c.result_tail).landed
@@ -278,7 +278,7 @@ cdef class TaskRelay:
         if len(made) != sizeof(rd_made):
             return 0
         memcpy(own, <const char*>made, sizeof(rd_made))
-        if own.sent_ns < own.begun_ns:  # no worker notes that
+        if own.sent_ns < own.begun_ns:  # no worker writes that
             memset(own, 0, sizeof(rd_made))
             return 0
         own.begun_ns -= <int64_t>arrival.ahead_ns
@@ -288,7 +288,7 @@ cdef class TaskRelay:
         return 0
 
     def count(self, uint64_t computed_ns, uint64_t runnable_ns, uint64_t stored_ns, uint64_t clock_error_ns):
-        """Add to the times of the worker that WorkerCounts has; show how far its clock may be off."""
+        """Add to the worker's times in WorkerCounts; show how far its clock may be off."""
         cdef rd_heap* heap = self.channel.c
         self.channel.note_computed(computed_ns)
         store_relaxed_u64(&heap.runnable_ns, heap.runnable_ns + runnable_ns)
@@ -296,22 +296,22 @@ cdef class TaskRelay:
         store_relaxed_u64(&heap.clock_error_ns, clock_error_ns)
 
     def count_bounded(self, uint64_t ns):
-        """Add to the time in which tasks of the worker were held back, though it had time for them."""
+        """Add to the time in which tasks were held back though the worker was idle."""
         store_relaxed_u64(&self.channel.c.bounded_ns, self.channel.c.bounded_ns + ns)
 
 
 def progress_of(Arena arena not None):
-    """Return what the first worker of an arena is at, as (number, run, row, seconds); None: nothing."""
+    """Return the batch that an arena's first worker makes: (number, run, row, seconds); None: it is idle."""
     cdef rd_heap* heap = rd_heap_at(arena.c, 0)
     cdef int64_t since_ns = load_relaxed_i64(&heap.at_since_ns)
     if since_ns == 0:
         return None
     return (load_relaxed_u64(&heap.at_seq), load_relaxed_u32(&heap.at_run),
-            load_relaxed_i64(&heap.at_index), (rd_now_ns() - since_ns) * 1e-9)
+            load_relaxed_i64(&heap.at_row), (rd_now_ns() - since_ns) * 1e-9)
 
 
 cdef uint64_t used_of(const uint8_t* start, const rd_slot* slot) noexcept:
-    """Return how many bytes of a slot its worker wrote: to the end of the last field or object."""
+    """Return how many bytes of a slot its worker wrote: up to the end of the last field or object."""
     cdef uint64_t used = slot.objects + slot.objects_nbytes
     cdef const int64_t* entry = <const int64_t*>start
     cdef uint32_t i

@@ -6,29 +6,29 @@ from reader._core.wire.blocking_queue cimport pthread_mutex_t, queue_state
 from reader._core.wire.ring cimport rd_task
 
 cdef enum:
-    SEEN_NBYTES = 320      # of a text of the values that a failed check saw, its end included
+    SEEN_NBYTES = 320      # of the text with a failed check's values, terminating 0 included
 
 # A task that a worker has and has not answered.
 cdef struct flight:
     uint64_t seq
-    uint32_t run           # the run in which it counts as lost; without a batch: another
-    uint32_t sent_run      # the one that it was sent in
+    uint32_t run           # the run in which it counts as lost; without a batch: another run
+    uint32_t sent_run      # the run in which it was sent
     uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
 
 # One worker as the trainer sees it. `lock` of the feed guards it.
 cdef struct worker_side:
     int pidfd              # readable when the process ended; -1: a thread, or gone
     int alive              # whether it takes tasks
-    int rests              # and only those that are meant for it
-    uint32_t said_hello    # atomic, for it is also read without the lock
+    int rests              # whether it takes only tasks meant for it
+    uint32_t said_hello    # atomic: also read without the lock
     uint32_t end_run       # the run in which it last answered END; 0 = never
-    int owes_state          # it was asked to begin an epoch and to send its state, and has not
+    int owes_state          # it was asked for its initial state, and has not sent it
     int ended              # set by the reader thread, until the worker is detached
-    uint64_t result_head   # results taken from its ring; atomic, for it is also read without the lock
+    uint64_t result_head   # results taken from its ring; atomic: also read without the lock
     uint64_t task_tail     # bytes written to its task ring
-    uint32_t stalls        # checks in a row that found tasks of it and no progress
-    flight* flights        # ring of `room`, oldest first: workers answer in order
-    size_t head, count, room
+    uint32_t stalls        # consecutive checks that found tasks of it and no progress
+    flight* flights        # ring of `space`, oldest first: workers answer in order
+    size_t head, count, space
 
 cdef extern from "reader/_core/wire/pauses.h" nogil:
     cdef enum:
@@ -53,7 +53,7 @@ cdef struct feed_state:
     uint32_t run           # the current attempt at an epoch
     uint64_t epoch
     uint64_t next_seq      # the batch that goes into the queue next
-    bint any_order         # batches go into the queue as they come
+    bint any_order         # batches go into the queue in the order in which they come
     rd_record* waiting     # reorder ring: batches that came early, by seq & mask
     rd_times* times        # of the same batches, by seq & mask
     int64_t now_ns         # when a result was taken last
@@ -61,18 +61,18 @@ cdef struct feed_state:
     uint32_t flights_limit # most tasks one worker may have
     rd_record* failures    # FAILED records, one per worker
     rd_record* states      # STATE records of the current run, one per worker
-    uint32_t owing         # how many workers owe their state; until none does, nothing is queued
+    uint32_t owing         # how many workers still owe their initial state; nothing is queued before
     uint64_t received, reordered, trimmed   # counts for stats
     bint is_trusted        # constant: workers are threads, and the records are not checked
-    uint32_t damaged       # atomic: 1 = a check failed, and all workers are ended, until renewed
+    uint32_t damaged       # atomic: 1 = a check failed and all workers are killed; until renewed
     const char* check      # which check failed; NULL = none
     char[SEEN_NBYTES] seen # the values that it saw, as text
-    uint32_t damaged_worker    # whose record it was; nworkers = nobody's in particular
-    uint64_t damaged_seq   # the batch that it was of; RD_ANY_SEQ = none in particular
-    int64_t inspected_ns   # when the consumer looked last at the shared words; the consumer's alone
-    rd_pauses pauses       # when this process did not run, as far as a thread waited then
-    int tick_ms            # atomic: the reader thread wakes so often, to find pauses; -1: it does not
-    uint32_t stop          # atomic: the reader thread ends
+    uint32_t damaged_worker    # whose record it was; nworkers = of no worker in particular
+    uint64_t damaged_seq   # whose batch it was; RD_ANY_SEQ = of no batch in particular
+    int64_t inspected_ns   # when the consumer last checked the shared words; only the consumer uses it
+    rd_pauses pauses       # when this process did not run, as noticed by a waiting thread
+    int tick_ms            # atomic: the interval at which the reader thread wakes to notice pauses; -1: never
+    uint32_t stop          # atomic: the reader thread must stop
     uint32_t starving      # atomic: notify the consumer when a worker can take a task again
 
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil

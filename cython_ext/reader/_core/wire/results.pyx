@@ -1,8 +1,7 @@
-"""Move results from the workers' rings, in order, into the queue, and tasks into the rings.
+"""Move results from the workers' rings into the queue, in order, and tasks into the rings.
 
-Imports the arena and the blocking queue. It uses plain memory without Python, and so needs no GIL;
-no function here may call Python. The reader thread and the consumer run it; see results.pxd for
-what each of the two touches, and under which lock.
+Imports the arena and the blocking queue. It needs no GIL: no function here may call Python. The reader
+thread and the consumer run it; see results.pxd for what each of the two touches, and under which lock.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -34,12 +33,12 @@ cdef extern from "<poll.h>" nogil:
 cdef enum:
     EINTR_CODE = 4
     ETIMEDOUT_CODE = 110
-    INSPECT_NS = 200000000  # how long the consumer sleeps before it looks at the shared words
+    INSPECT_NS = 200000000  # how long the consumer sleeps before it checks the shared words
 
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char*, size_t, const char*, ...) noexcept
 
-ctypedef unsigned long long ull  # as snprintf has it
+ctypedef unsigned long long ull  # for snprintf
 
 cdef const char* BAD_PROMISE = b"the memory that a worker promised is more than there may be"
 
@@ -52,12 +51,12 @@ cdef void drop(feed_state* s, rd_record* record) noexcept nogil:
 
 
 cdef rd_arena* arena_of(feed_state* s, const rd_record* record) noexcept nogil:
-    """Where the slot of a record lies: in this arena, or in one that was damaged since."""
+    """Return the arena of a record's slot: this one, or one that was damaged since."""
     return s.arena if s.is_trusted or record.slot == 0 else record.arena
 
 
 cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* record) noexcept nogil:
-    """Check a record against what the trainer knows. Returns the check that failed, or NULL."""
+    """Check a record against the trainer's own state. Returns the check that failed, or NULL."""
     cdef worker_side* worker = &s.workers[index]
     cdef flight* oldest
     cdef rd_slot* slot
@@ -97,7 +96,7 @@ cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* rec
 
 
 cdef void tell_record(feed_state* s, uint32_t index, const rd_record* record, char* seen) noexcept nogil:
-    """Put what `find_damage` looked at into a text of SEEN_NBYTES."""
+    """Write the values that `find_damage` checked into a text of SEEN_NBYTES."""
     cdef worker_side* worker = &s.workers[index]
     cdef flight* oldest = &worker.flights[worker.head]
     cdef rd_slot* slot = NULL
@@ -122,11 +121,10 @@ cdef void tell_record(feed_state* s, uint32_t index, const rd_record* record, ch
 
 cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check,
                        const char* seen) noexcept nogil:
-    """Note that a check failed, which saw the values ``seen``, and end all workers. Call with the
-    lock held.
+    """Note that a check failed on the values ``seen``, and kill all workers. Call with the lock held.
 
-    Anything in the arena may be damaged, and a check finds it only when it is read. So all workers
-    are replaced, and the arena with them: see Feeder.renew.
+    Other parts of the arena may be damaged too, and a check finds damage only when it reads it. So all
+    workers and the arena are replaced: see Feeder.renew.
     """
     cdef uint32_t i
     if s.is_trusted or s.check != NULL:
@@ -149,7 +147,7 @@ cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char*
 
 
 cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil:
-    """Return which check failed, and put what it saw into a text of SEEN_NBYTES; NULL: none did."""
+    """Return the check that failed, and write the values it saw into a text of SEEN_NBYTES; NULL: none did."""
     cdef const char* check
     pthread_mutex_lock(&s.lock)  # the reader thread may be writing both
     check = s.check
@@ -159,7 +157,7 @@ cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil:
 
 
 cdef void note_damage(feed_state* s) noexcept nogil:
-    """Mark what was found without the lock, by whoever released a slot."""
+    """Mark damage that a thread found while it released a slot, without the lock."""
     cdef uint32_t heap = load_relaxed_u32(&s.arena.damaged)
     cdef char[SEEN_NBYTES] seen
     if heap:
@@ -170,15 +168,15 @@ cdef void note_damage(feed_state* s) noexcept nogil:
 
 
 cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil:
-    """Have a batch made again that was damaged after it came. Call with the lock held.
+    """Order a batch that was damaged after it came to be made again. Call with the lock held.
 
-    Its task is in flight again, and `detach` reports it as lost. What is queued behind it waits for
-    its turn once more.
+    Its task is in flight again, and `detach` reports it as lost. Batches queued behind it wait for it
+    again.
     """
     cdef worker_side* worker = &s.workers[record.worker]
     cdef rd_record later
-    if record.run == s.run and worker.count < worker.room:
-        worker.head = (worker.head + worker.room - 1) % worker.room
+    if record.run == s.run and worker.count < worker.space:
+        worker.head = (worker.head + worker.space - 1) % worker.space
         worker.flights[worker.head].seq = record.seq
         worker.flights[worker.head].run = worker.flights[worker.head].sent_run = record.run
         worker.flights[worker.head].spill = 0
@@ -191,7 +189,7 @@ cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil:
 
 
 cdef void hold_queued(feed_state* s) noexcept nogil:
-    """Move what is queued to the others that wait for their turn. Call with the lock held."""
+    """Move queued records back to those that wait for earlier ones. Call with the lock held."""
     cdef rd_record record
     cdef uint64_t count = 0
     while queue_take_back(&s.queue, &record):
@@ -202,7 +200,7 @@ cdef void hold_queued(feed_state* s) noexcept nogil:
 
 
 cdef void requeue(feed_state* s) noexcept nogil:
-    """Queue again what hold_queued took, but for records whose kind is 0. Call with the lock held."""
+    """Queue the records that hold_queued took again, except those of kind 0. Call with the lock held."""
     cdef uint64_t i
     if not s.any_order:
         advance(s)
@@ -214,8 +212,8 @@ cdef void requeue(feed_state* s) noexcept nogil:
 
 
 cdef void inspect(feed_state* s) noexcept nogil:
-    """Check the shared futex words and counts when the consumer has waited long: a worker that damaged
-    them may have kept another asleep, or lost its task. Call with the lock held."""
+    """Check the shared futex words and counts after a long wait of the consumer: if a worker damaged them,
+    another may sleep on, or a task may be lost. Call with the lock held."""
     cdef rd_header* head = rd_head(s.arena)
     cdef worker_side* worker
     cdef rd_heap* heap
@@ -252,7 +250,7 @@ cdef void inspect(feed_state* s) noexcept nogil:
             return
         if (taken == worker.task_tail and load_relaxed_i64(&heap.at_since_ns) == 0
                 and load_relaxed_u64(&heap.result_tail) == worker.result_head):
-            worker.stalls += 1  # a healthy worker may look so between two stores
+            worker.stalls += 1  # a healthy worker may look like this between two stores
             if worker.stalls >= 5:
                 snprintf(seen, sizeof(seen), b"%llu tasks from batch %llu on, and %llu results so far",
                          <ull>worker.count, <ull>worker.flights[worker.head].seq, <ull>worker.result_head)
@@ -265,7 +263,7 @@ cdef void inspect(feed_state* s) noexcept nogil:
 
 
 cdef void refuse_promise(feed_state* s) noexcept nogil:
-    """A heap promises more memory than there may be. Call with the lock held."""
+    """Note as damage that a heap promises more memory than possible. Call with the lock held."""
     cdef char[SEEN_NBYTES] seen
     cdef uint64_t promised = 0, expected = 0
     cdef uint32_t i = 0
@@ -280,9 +278,9 @@ cdef void refuse_promise(feed_state* s) noexcept nogil:
 
 
 cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil:
-    """Check now and then whether a wake-up was lost because a worker damaged a shared word.
+    """Check at intervals whether a wake-up was lost because a worker damaged a shared word.
 
-    Returns until when to sleep: after a lost wake-up nothing else wakes the calling thread.
+    Returns the time to sleep until: after a lost wake-up nothing else wakes the calling thread.
     """
     cdef int64_t now = rd_now_ns()
     if now - s.inspected_ns >= INSPECT_NS:
@@ -295,21 +293,21 @@ cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil:
     return now if deadline_ns < 0 or now < deadline_ns else deadline_ns
 
 
-cdef void retire(feed_state* s, worker_side* worker, rd_record* record) noexcept nogil:
-    """Remove the worker's oldest task, which a result answers."""
+cdef void pop_task(feed_state* s, worker_side* worker, rd_record* record) noexcept nogil:
+    """Remove the worker's oldest task: a result has answered it."""
     cdef flight* oldest
     if worker.count == 0:
         return
     oldest = &worker.flights[worker.head]
     if oldest.spill:
         rd_slot_release(s.arena, oldest.spill)
-    worker.head = (worker.head + 1) % worker.room
+    worker.head = (worker.head + 1) % worker.space
     worker.count -= 1
 
 
 cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil:
-    """Return the worker with the fewest tasks, or ``worker``, where that is not -1; ``nworkers``: it
-    can take none now. Call with the lock held."""
+    """Return the worker with the fewest tasks, or ``worker`` unless that is -1; ``nworkers``: none can take
+    a task now. Call with the lock held."""
     cdef uint32_t i, best = s.nworkers
     cdef size_t count, fewest = 2 * s.flights_limit
     cdef rd_heap* heap
@@ -332,7 +330,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     """Note a task as in flight and write it to the ring. Call with the lock held. Returns 0, or -1
     if the ring is full."""
     cdef worker_side* w = &s.workers[worker]
-    cdef flight* f = &w.flights[(w.head + w.count) % w.room]
+    cdef flight* f = &w.flights[(w.head + w.count) % w.space]
     cdef bint is_batch = (task.kind != TASK_TRIM and task.kind != TASK_EPOCH
                           and task.kind != TASK_ENTER)
     cdef rd_times* times
@@ -340,7 +338,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     cdef int rc
     f.seq = task.seq
     f.sent_run = task.run
-    f.run = task.run - (not is_batch)  # then no batch is lost with it
+    f.run = task.run - (not is_batch)  # an earlier run: no batch is lost with it
     f.spill = task.spill
     if is_batch:
         times = &s.times[task.seq & s.mask]
@@ -353,7 +351,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
         w.owes_state = 1
         s.owing += 1
     rc = rd_task_push(s.arena, worker, &w.task_tail, task, payload)
-    if rc == -2:  # no error: the task is in flight, and lost with its worker
+    if rc == -2:  # not reported: the task is in flight, and is lost with its worker
         snprintf(seen, sizeof(seen), b"%llu bytes written and %llu taken, in a ring of %llu",
                  <ull>w.task_tail, <ull>load_relaxed_u64(&rd_heap_at(s.arena, worker).task_head),
                  <ull>s.arena.task_ring_nbytes)
@@ -363,7 +361,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
 
 
 cdef void enqueue(feed_state* s, rd_record* record) noexcept nogil:
-    """Put a result into the queue, or keep it until those before it have come."""
+    """Put a result into the queue, or keep it until all before it have come."""
     if s.any_order:
         s.times[record.seq & s.mask].ordered_ns = s.now_ns
         queue_put(&s.queue, record, 0)
@@ -378,7 +376,7 @@ cdef void advance(feed_state* s) noexcept nogil:
     """Push the results that are next in order into the queue; the window keeps it from filling."""
     cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
     if s.owing:
-        return  # first the initial states: a lost batch may have to be made again from one
+        return  # initial states first: a lost batch may have to be made again from one
     while record.kind and record.seq == s.next_seq:
         s.times[s.next_seq & s.mask].ordered_ns = s.now_ns
         queue_put(&s.queue, record, 0)
@@ -390,7 +388,7 @@ cdef void advance(feed_state* s) noexcept nogil:
 
 
 cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil:
-    """Wait no longer for the state of a worker. Call with the lock held."""
+    """Note that the state of a worker is no longer awaited. Call with the lock held."""
     if s.workers[index].owes_state:
         s.workers[index].owes_state = 0
         s.owing -= 1
@@ -400,7 +398,7 @@ cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil:
 
 
 cdef void notify(feed_state* s) noexcept nogil:
-    """Let the consumer's get return NOTICE. Wakes it even if a worker died just before waking it."""
+    """Make the consumer's get return NOTICE. Wakes it even if a worker died just before waking it."""
     queue_notify(&s.queue)
     store_u32(&rd_head(s.arena).consumer_waiting, 0)
     add_u32(&rd_head(s.arena).consumer_word, 1)
@@ -423,7 +421,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         worker.alive = 0
         notify(s)
         return
-    retire(s, worker, record)
+    pop_task(s, worker, record)
     if load_u32(&s.starving) and exchange_u32(&s.starving, 0):
         notify(s)
     if record.kind == RD_SKIPPED:
@@ -454,7 +452,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
 
 
 cdef void note_arrival(feed_state* s, uint32_t index, const rd_record* record) noexcept nogil:
-    """Note when a batch came, and what its worker knows of it."""
+    """Note when a batch came, and its worker's times."""
     cdef rd_times* times = &s.times[record.seq & s.mask]
     s.now_ns = rd_now_ns()
     if times.seq == record.seq and times.run == record.run:
@@ -464,7 +462,7 @@ cdef void note_arrival(feed_state* s, uint32_t index, const rd_record* record) n
 
 
 cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
-    """Take what one worker sent. False if it was damaged, and now all workers end. Call with the
+    """Take the results of one worker. False if one was damaged: then all workers are killed. Call with the
     lock held."""
     cdef rd_record record
     cdef const char* check
@@ -489,14 +487,15 @@ cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
             mark_damaged(s, index, RD_ANY_SEQ, check, seen)
             return False
         if record.kind == RD_FULL and not s.is_trusted and not rd_promises_hold(s.arena):
-            # it found no memory because another heap's damaged count promised too much: make the batch again
+            # another heap's damaged count promised too much memory, so this worker found none: make the
+            # batch again
             refuse_promise(s)
             return False
         arrive(s, index, &record)
 
 
 cdef bint has_results(feed_state* s, uint32_t index) noexcept nogil:
-    """Whether a worker sent something that may be read. Needs no lock."""
+    """Whether a worker has sent a result. Needs no lock."""
     return not load_u32(&s.damaged) and rd_result_waiting(
         s.arena, index, &s.workers[index].result_head)
 
@@ -528,7 +527,7 @@ cdef bint something_waits(feed_state* s) noexcept nogil:
 
 
 cdef void note_wake(feed_state* s, int64_t begun_ns, int64_t due_ns) noexcept nogil:
-    """Note that a wait which was to end at one time ended now: much later if the process was stopped."""
+    """Note that a wait has ended: long after its deadline if the process was stopped."""
     cdef int64_t now = rd_now_ns()
     if now - max(begun_ns, due_ns) > RD_PAUSE_NS:
         pthread_mutex_lock(&s.lock)
@@ -537,7 +536,7 @@ cdef void note_wake(feed_state* s, int64_t begun_ns, int64_t due_ns) noexcept no
 
 
 cdef int64_t paused_between(feed_state* s, int64_t since_ns, int64_t until_ns) noexcept nogil:
-    """How many nanoseconds of a time this process did not run; of all time if it begins at -1."""
+    """Return the nanoseconds of a time in which this process did not run; since -1: of all time."""
     cdef int64_t found
     pthread_mutex_lock(&s.lock)
     found = s.pauses.sum_ns if since_ns < 0 else rd_pauses_between(&s.pauses, since_ns, until_ns)
@@ -546,14 +545,14 @@ cdef int64_t paused_between(feed_state* s, int64_t since_ns, int64_t until_ns) n
 
 
 cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil:
-    """Wait for the next result in order. The waiting consumer takes results from the rings itself,
-    which saves the detour through the reader thread."""
+    """Wait for the next result in order. The waiting consumer takes results from the rings itself, without
+    the detour through the reader thread."""
     cdef rd_header* head = rd_head(s.arena)
     cdef uint32_t seen
     cdef int64_t begun
     cdef int rc = 0
     while True:
-        while drain(s):  # until nothing came after wanted_seq was set: see rd_result_tell
+        while drain(s):  # until none came after wanted_seq was set: see rd_result_tell
             rd_fence()
         seen = load_u32(&head.consumer_word)
         store_u32(&head.consumer_waiting, 1)
@@ -577,7 +576,7 @@ cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcep
 
 
 cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
-    """Note the worker processes that have ended, after taking what they sent before."""
+    """Note the worker processes that have ended, after taking their last results."""
     cdef uint32_t i
     for i in range(s.nworkers):
         if polls[1 + i].fd < 0 or not polls[1 + i].revents:

@@ -1,7 +1,6 @@
-/* The rings in the arena: one task ring to each worker, one result ring from it, and who wakes
- * whom.  Each ring has one writer and one reader at a time; see docs/concurrency.md for the pairs of
- * flags and fences.  May include share.h.  Nothing here owns state: it is in the arena.
- */
+/* The rings in the arena, one task ring to each worker and one result ring from it, and their wake-ups.
+ * Each ring has one writer and one reader at a time; see docs/concurrency.md for the pairs of flags and
+ * fences. May include share.h. Nothing here owns state: it is in the arena. */
 #ifndef READER_CORE_RING_H
 #define READER_CORE_RING_H
 
@@ -20,14 +19,14 @@ static inline int rd_result_push(rd_arena *a, uint32_t index, const rd_record *r
 }
 
 /* Take a result into memory of the trainer's own.  `head`: the trainer's own count, written under
- * the feed's lock.  1, 0 when there is none, or -1 where the worker's count cannot be. */
+ * the feed's lock. Returns 1; 0: there is none; -1: the worker's count is impossible. */
 static inline int rd_result_pop(rd_arena *a, uint32_t index, uint64_t *head, rd_record *r) {
     rd_heap *heap = rd_heap_at(a, index);
     uint64_t at = rd_load_relaxed(head), count = rd_load_acquire(&heap->result_tail) - at;
     if (count == 0) return 0;
     if (count > a->result_ring_count) return -1;
     memcpy(r, &rd_result_ring(a, index)[at & (a->result_ring_count - 1)], sizeof *r);
-    __asm__ volatile("" : "+m"(*r)); /* what is checked is what is used: no second read */
+    __asm__ volatile("" : "+m"(*r)); /* the checked copy is used: no second read */
     rd_store_relaxed(head, at + 1);
     rd_store_release(&heap->result_head, at + 1);
     return 1;
@@ -37,7 +36,7 @@ static inline int rd_result_waiting(const rd_arena *a, uint32_t index, const uin
     return rd_load_acquire(&rd_heap_at(a, index)->result_tail) != rd_load_relaxed(head);
 }
 
-/* Wake the consumer if it sleeps.  Called after anything that it may wait for. */
+/* Wake the consumer if it sleeps. Call it after every event that it may wait for. */
 static inline int rd_wake_consumer(rd_header *h) {
     if (!rd_load_relaxed(&h->consumer_waiting) || !rd_exchange(&h->consumer_waiting, 0u))
         return 0;
@@ -46,9 +45,9 @@ static inline int rd_wake_consumer(rd_header *h) {
     return 1;
 }
 
-/* Wake the trainer for a result that was pushed (worker).  A consumer that waits takes it itself;
- * else the reader thread does.  Both set their flag before they last check the rings, so that one
- * side sees the other. */
+/* Wake the trainer for a result that was pushed (worker). A waiting consumer takes it itself; otherwise the
+ * reader thread does. Both set their flag before they check the rings a last time, so that one side sees
+ * the other. */
 static inline void rd_result_tell(rd_arena *a, const rd_record *r, int bell) {
     rd_header *h = rd_head(a);
     rd_fence();
@@ -90,14 +89,14 @@ static inline uint64_t rd_task_sum(const rd_task *task) {
     return rd_sum(RD_MAGIC, &copy, sizeof copy);
 }
 
-/* Write a task (trainer).  `own_tail`: the trainer's own count of the ring.  0, -1 when the ring is
- * full, or -2 where the worker's count cannot be. */
+/* Write a task (trainer). `own_tail`: the trainer's own count of the ring. Returns 0; -1: the ring is full;
+ * -2: the worker's count is impossible. */
 static inline int rd_task_push(rd_arena *a, uint32_t index, uint64_t *own_tail, rd_task *task,
                                const void *payload) {
     rd_heap *heap = rd_heap_at(a, index);
     uint64_t size = a->task_ring_nbytes, tail = *own_tail;
     uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
-    uint64_t taken = tail - rd_load_acquire(&heap->task_head), room = size - taken;
+    uint64_t taken = tail - rd_load_acquire(&heap->task_head), space = size - taken;
     uint64_t at = tail & (size - 1), to_end = size - at;
     uint8_t *ring = rd_task_ring(a, index);
     if (taken > size || (taken & 63)) return -2;
@@ -105,14 +104,14 @@ static inline int rd_task_push(rd_arena *a, uint32_t index, uint64_t *own_tail, 
     task->sum = rd_task_sum(task);
     if (to_end < need) { /* tasks do not wrap: fill up to the end and begin at the start */
         rd_task filler;
-        if (room < to_end + need) return -1;
+        if (space < to_end + need) return -1;
         memset(&filler, 0, sizeof filler);
         filler.skip = 1;
         filler.sum = rd_task_sum(&filler);
         memcpy(ring + at, &filler, sizeof filler);
         tail += to_end;
         at = 0;
-    } else if (room < need) {
+    } else if (space < need) {
         return -1;
     }
     memcpy(ring + at, task, sizeof *task);
@@ -126,7 +125,7 @@ static inline int rd_task_push(rd_arena *a, uint32_t index, uint64_t *own_tail, 
 }
 
 /* Copy the head of the next task without taking it (worker), and say where its payload is.  1, or 0
- * when there is none.  A worker process that finds it damaged ends, and its tasks go to another. */
+ * when there is none. A worker process that finds it damaged ends, and its tasks go to another worker. */
 static inline int rd_task_peek(rd_arena *a, uint32_t index, rd_task *task, const uint8_t **payload) {
     rd_heap *heap = rd_heap_at(a, index);
     uint64_t size = a->task_ring_nbytes;
@@ -173,24 +172,24 @@ static inline int rd_has_rows_for(const rd_arena *a, const rd_guest *guest) {
            rd_share_find(a, guest, RD_ANY_SEQ) != a->nheaps;
 }
 
-/* What there is to do for a worker: 1: a task, 0: stop, 2: rows of another's batch to make, as
- * `guest` unless it is NULL, 3: nothing. */
+/* What a worker has to do. 0: stop; 1: a task; 2: rows of another's batch, as `guest` unless it is NULL; 3:
+ * nothing. */
 static inline int rd_task_look(const rd_arena *a, const rd_heap *heap, const rd_guest *guest) {
     if (rd_load_acquire(&rd_head(a)->stop)) return 0;
     if (rd_task_waits(heap)) return 1;
     return rd_has_rows_for(a, guest) ? 2 : 3;
 }
 
-/* Say that somebody is about to sleep who takes the worker's tasks, and is woken for the next one. Look
- * once more afterwards. */
+/* Ask to be woken for the next task: the thread that takes the worker's tasks is about to sleep. Check for
+ * tasks once more afterwards. */
 static inline void rd_task_watch(rd_heap *heap) {
     rd_store_seq_cst(&heap->task_waiting, 1u);
     rd_fence(); /* pairs with those in rd_task_push and rd_share_open */
 }
 
-/* As `rd_task_watch`, by the worker itself, which is at no task then. */
+/* As `rd_task_watch`, by the worker itself, which then has no task. */
 static inline void rd_task_rest(rd_heap *heap) {
-    rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
+    rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* it is idle, whatever damage wrote there */
     rd_task_watch(heap);
 }
 

@@ -12,8 +12,8 @@ cdef class TimesLog:
     cdef int64_t computed_ns       # see `computed_s`
     cdef int64_t[9] totals         # see `sums`
 
-    cdef rd_notes* notes           # of what was delivered; NULL: nobody asks
-    cdef int askers                # who ask for notes
+    cdef rd_notes* notes           # of delivered batches; NULL: no profile runs
+    cdef int askers                # how many profiles ask for notes
 
     cdef int follow(self, LoDTensorArray batch) noexcept
     cdef int note_handed(self, uint64_t number) noexcept

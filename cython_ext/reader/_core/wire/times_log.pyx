@@ -1,6 +1,7 @@
-"""The times of the last batches that a consumer had, and their sums since the beginning.
+"""The times of the last delivered batches, and their sums since the beginning.
 
-Imports the stage times and the notes, and batches to have them noted. A log belongs to one feeder; only the thread that iterates adds to it.
+Imports the stage times, the notes and LoDTensorArray. A log belongs to one feeder; only the thread that
+iterates adds to it.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -38,7 +39,7 @@ cdef struct packed_note:
 
 @cython.final
 cdef class TimesLog:
-    """Keeps the times of the last batches, in memory that it takes with the first of them."""
+    """Keeps the times of the last batches; allocates its memory with the first."""
 
     def __dealloc__(self):
         free(self.kept)
@@ -46,8 +47,8 @@ cdef class TimesLog:
             rd_notes_unref(self.notes)
 
     def ask(self):
-        """Have it noted from now on what becomes of batches once they are delivered; each call pairs
-        with one of `let`. Returns how many notes there were, for `noted`."""
+        """Begin to note what happens to batches after delivery; each call pairs with one of `let`. Returns
+        the number of notes so far, for `noted`."""
         if self.notes is NULL:
             self.notes = rd_notes_new()
             if self.notes is NULL:
@@ -56,16 +57,16 @@ cdef class TimesLog:
         return load_u64(&self.notes.count)
 
     def let(self):
-        """Ask no more."""
+        """Stop noting, if no other caller of `ask` is left."""
         self.askers -= 1
         if self.askers == 0 and self.notes is not NULL:
             rd_notes_unref(self.notes)
             self.notes = NULL
 
     def noted(self, uint64_t since):
-        """Return the notes from the one at `since`, NOTE of each as bytes, and where the next will be.
+        """Return the notes from number `since` on, as bytes of NOTE, and the number of the next.
 
-        2048 are kept; notes that were not read in time are left out.
+        2048 are kept; older ones are left out.
         """
         cdef uint64_t count
         cdef rd_note note
@@ -80,7 +81,7 @@ cdef class TimesLog:
         while since < count:
             rc = rd_notes_read(self.notes, since, &note)
             if rc == 0:
-                break  # a thread is just writing it
+                break  # another thread is still writing it
             since += 1
             if rc < 0:
                 continue
@@ -90,7 +91,7 @@ cdef class TimesLog:
         return b"".join(found), since
 
     cdef int follow(self, LoDTensorArray batch) noexcept:
-        """Have the end of the batch that was added last noted, if somebody asks."""
+        """Note the end of the batch that was added last, if a profile runs."""
         if self.notes is not NULL:
             batch.follow(self.notes, self.count - 1)
         return 0
@@ -105,7 +106,7 @@ cdef class TimesLog:
         cdef rd_times* own
         if self.kept is NULL:
             self.kept = <rd_times*>calloc(KEPT, sizeof(rd_times))
-            if self.kept is NULL:  # the batch is worth more than its times
+            if self.kept is NULL:  # out of memory: deliver the batch without its times
                 return
         own = &self.kept[self.count % KEPT]
         own[0] = times[0]
@@ -127,21 +128,21 @@ cdef class TimesLog:
 
         ``draw``: in the user's sampler; not in a built-in one. ``queue``: sent to a worker, and not
         begun. ``fetch``: in the dataset's code. ``collate``: the rest of what the worker did for it.
-        ``transfer``, ``landing``: of a batch of another machine, made there and not on this one yet, and
-        here and not in its slot. ``send``: made, and not noticed by the trainer. ``order``: noticed before a batch that goes
-        first. ``ready``: could be taken. ``wait``: the consumer waited for it.
+        ``transfer``, ``landing``: of a batch of another machine, on its way here, and here but not in its
+        slot. ``send``: made, not yet noticed by the trainer. ``order``: noticed before an earlier batch,
+        and waiting for it. ``ready``: could be taken. ``wait``: the consumer waited for it.
         """
         return {"draw": self.drawn_ns * 1e-9,
                 **{name: self.totals[i] * 1e-9 for i, name in enumerate(STAGES[1:])}}
 
     @property
     def computed_s(self):
-        """Seconds in which the consumer's thread computed while it made batches: without workers alone."""
+        """CPU seconds of the consumer's thread while it made batches; only without workers."""
         return self.computed_ns * 1e-9
 
     def after(self, uint64_t seen):
-        """Return the times of the batches behind the first `seen`, as `last` does, and how many batches
-        there are; none is added in between."""
+        """Return the times of the batches after the first `seen`, as `last` does, and the number of all, as
+        one step."""
         return self.last(self.count - seen), self.count
 
     def last(self, uint64_t count=KEPT):

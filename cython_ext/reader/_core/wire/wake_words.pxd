@@ -1,4 +1,4 @@
-# What a worker of several loaders sleeps on.
+# The words that a worker of several loaders sleeps on.
 from libc.stdint cimport uint32_t
 
 

@@ -1,4 +1,4 @@
-"""WakeWords: what a worker sleeps on that serves several loaders, and for which of them it works.
+"""WakeWords: the words that a worker of several loaders sleeps on, and for which loader it works.
 
 Imports the channels. The page of words is shared by the trainer, which wakes, and its workers, each
 of which sleeps on its own word and on the task rings of all its channels.
@@ -18,12 +18,12 @@ from reader._core.wire.ring cimport rd_task_look, rd_task_rest, rd_task_watch
 from reader.errors import ReaderError
 
 cdef enum:
-    STRIDE = 16  # words between two: each has a cache line of its own
-    AT = 1       # the word behind it: the part of a loader for which the worker runs code, 0: none
+    STRIDE = 16  # words from one worker to the next: each has its own cache line
+    AT = 1       # offset of the second word: the part whose code the worker runs, 0: none
 
 
 cdef class WakeWords:
-    """Two words for each worker, in a memory file: one wakes it, one says for whom it works.
+    """Two words for each worker, in a memory file: one wakes it, one names the part it works for.
 
     ``fd``: the file, of at least `nbytes(count)` bytes; it may be closed afterwards. ``count``: workers.
     """
@@ -42,7 +42,7 @@ cdef class WakeWords:
 
     @staticmethod
     def nbytes(uint32_t count):
-        """Return how many bytes the words of so many workers take."""
+        """Return how many bytes the words of ``count`` workers take."""
         return count * STRIDE * sizeof(uint32_t)
 
     cdef uint32_t* word(self, uint32_t worker) except NULL:
@@ -51,20 +51,20 @@ cdef class WakeWords:
         return &self.words[worker * STRIDE]
 
     def wake(self, uint32_t worker):
-        """Wake a worker, or keep it from falling asleep; in the trainer."""
+        """Wake a worker, or prevent its next sleep; in the trainer."""
         cdef uint32_t* word = self.word(worker)
         if not exchange_u32(word, 1):
             rd_futex_wake(word, 1)
 
     def take(self, uint32_t worker):
-        """Return whether the worker was woken since this was called last; in the worker."""
+        """Whether the worker was woken since the last call; in the worker."""
         cdef uint32_t* word = self.word(worker)
         return word[0] != 0 and exchange_u32(word, 0) != 0
 
     def enter(self, uint32_t worker, uint32_t part):
-        """Say that the worker runs code for a part of a loader from now on; 0: for none.
+        """Note that the worker runs code for a part of a loader from now on; 0: for none.
 
-        The worker looks afterwards whether the arena of that part was stopped.
+        Then the worker checks whether the arena of that part was stopped.
         """
         store_u32(self.word(worker) + AT, part)
         rd_fence()
@@ -72,8 +72,8 @@ cdef class WakeWords:
     def at(self, uint32_t worker):
         """Return the part of a loader for which the worker runs code, or ran it when it died; 0: none.
 
-        Whoever has stopped an arena before, and does not find its part here, knows that no code runs
-        for it any more.
+        If a caller has stopped an arena and does not find its part here, no code runs for that part any
+        more.
         """
         rd_fence()
         return load_u32(self.word(worker) + AT)
@@ -81,8 +81,8 @@ cdef class WakeWords:
     def wait(self, uint32_t worker, list channels not None, bint is_idle=True):
         """Sleep until the worker is woken, or one of its channels has something to do.
 
-        ``is_idle``: it is at no task of these channels; False: their tasks are done elsewhere meanwhile.
-        May return earlier. Blocks without the GIL; raises what the handler of a signal raises.
+        ``is_idle``: it has no task of these channels; False: their tasks are done elsewhere meanwhile. May
+        return earlier. Blocks without the GIL; passes on exceptions of signal handlers.
         """
         cdef uint32_t i, count = <uint32_t>len(channels)
         cdef rd_wait_word* words = <rd_wait_word*>malloc((count + 1) * sizeof(rd_wait_word))

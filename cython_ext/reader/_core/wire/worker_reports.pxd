@@ -1,4 +1,4 @@
-# What the Feeder makes its reports of workers with.
+# Makes the Feeder's reports of workers.
 from libc.stdint cimport uint32_t, uint64_t
 from reader._core.wire.results cimport feed_state
 

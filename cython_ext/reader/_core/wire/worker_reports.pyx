@@ -1,6 +1,6 @@
-"""What the Feeder tells of its workers: their lost tasks, damage, what they make and have made.
+"""The Feeder's reports of its workers: lost tasks, damage, current batches and counts.
 
-Imports what lies between trainer and workers. Records that never change.
+Imports results and the layout. The reports are immutable.
 """
 import collections
 
@@ -23,8 +23,8 @@ class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_e
 
 
 class Damage(collections.namedtuple("Damage", "worker check seen")):
-    """What `Feeder.examine` found: ``check`` failed, in the part of ``worker`` in the arena (None: in
-    nobody's), and ``seen`` are the values that it saw.
+    """The finding of `Feeder.examine`: ``check`` failed on the values ``seen``, in the part of ``worker``
+    in the arena (None: in no worker's).
     """
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Damage(collections.namedtuple("Damage", "worker check seen")):
 
 class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds is_ready",
                                             defaults=[True])):
-    """What a worker is making: see `Feeder.worker_progress`.
+    """A worker's current batch: see `Feeder.worker_progress`.
 
     ``pid``: of its process, or this one's for a thread; ``seq``: the batch, None while idle;
     ``row``: of the sample in it, -1: none in particular; ``seconds``: since it took the task;
@@ -47,34 +47,35 @@ class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row secon
 
 class WorkerCounts(collections.namedtuple("WorkerCounts",
                                           "batches busy_s computed_s runnable_s stored_s bounded_s clock_error_s")):
-    """What a worker has made so far: see `Feeder.worker_counts`.
+    """A worker's counts so far: see `Feeder.worker_counts`.
 
     ``batches``: made, in all runs, by this worker and the dead ones it replaces; ``busy_s``:
     seconds that they took, waits for the dataset's storage included; ``computed_s``: seconds of cores
     that they took, 0 unless the worker works for several loaders, or on another machine;
-    ``runnable_s``: in which it had no core there; ``stored_s``: in which its batches were copied into
-    the object store there, as far as it was seen; ``bounded_s``: in which its tasks were held back,
-    since so many bytes were under way as may be; ``clock_error_s``: how far its times may be off.
+    ``runnable_s``: seconds in which it was ready and had no core there; ``stored_s``: seconds in which its
+    batches were seen being copied into the object store there; ``bounded_s``: seconds in which its tasks
+    were held back, because as many bytes as allowed were in flight; ``clock_error_s``: how far its times
+    may be off.
     """
 
     __slots__ = ()
 
 
 cdef object progress_of(feed_state* s, uint32_t worker, uint64_t sent):
-    """Return what a worker is at; `sent`: one more than the number of the newest task."""
+    """Return a worker's current batch; `sent`: one more than the number of the newest task."""
     cdef rd_heap* heap = rd_heap_at(s.arena, worker)
     cdef int64_t now_ns, since_ns = load_relaxed_i64(&heap.at_since_ns)
     pid = load_relaxed_u32(&heap.at_pid)
     seq = load_relaxed_u64(&heap.at_seq)
-    if since_ns == 0 or seq >= sent:  # more than was sent: overwritten
+    if since_ns == 0 or seq >= sent:  # a number that was never sent: overwritten
         return WorkerProgress(pid, None, -1, 0.0, bool(load_relaxed_u32(&s.workers[worker].said_hello)))
     now_ns = rd_now_ns()
     now_ns -= paused_between(s, since_ns, now_ns)
-    return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index), (now_ns - since_ns) * 1e-9)
+    return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_row), (now_ns - since_ns) * 1e-9)
 
 
 cdef object counts_of(feed_state* s, uint32_t worker):
-    """Return what a worker has made."""
+    """Return a worker's counts."""
     cdef rd_heap* heap = rd_heap_at(s.arena, worker)
     return WorkerCounts(load_relaxed_u64(&heap.batches_made), load_relaxed_u64(&heap.busy_ns) * 1e-9,
                         load_relaxed_u64(&heap.computed_ns) * 1e-9, load_relaxed_u64(&heap.runnable_ns) * 1e-9,

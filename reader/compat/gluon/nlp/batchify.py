@@ -1,8 +1,8 @@
 """The batchify functions of GluonNLP 0.10, which write batches in place.
 
-Imports `reader.collate` and Gluon's functions. They run in workers, and keep no state but that Pad
-has warned. Pad pads one axis here, and all axes in `reader.compat.gluon.batchify`: each as in its
-library.
+Imports `reader.collate` and Gluon's functions. They run in workers, and keep no state except that
+Pad has warned. Pad pads one axis here, and all axes in `reader.compat.gluon.batchify`: each as in
+its library.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ class Pad(Batchify):
 
     Args:
         axis: of a sample, from the end if negative.
-        pad_val: what stands behind a sample, cast to the element type as NumPy casts; None: 0, with
-            a warning.
+        pad_val: the padding value, cast to the element type as by NumPy; None: 0, with a warning.
         ret_length: return (array, lengths), the lengths as int32.
         dtype: of the array; None: that of the samples, and float32 for lists, as in MXNet 1.x.
         round_to: the length is a multiple of it.

@@ -1,7 +1,7 @@
 """GluonNLP's batches of running text for truncated back-propagation through time.
 
 Imports the arrays and datasets of Gluon, and the streams of this face. A vocabulary is the user's;
-each array that is handed out is the caller's own.
+each returned array is the caller's own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CorpusBPTTBatchify:
             tokens at the end that fill no batch are left out.
 
     Raises:
-        ConfigError: (a ValueError) another `last_batch`, or no padding token to keep it with.
+        ConfigError: (a ValueError) another `last_batch`, or no padding token.
     """
 
     def __init__(self, vocab: Any, seq_len: int, batch_size: int, last_batch: str = "keep") -> None:
@@ -90,7 +90,7 @@ class CorpusBPTTBatchify:
         if self._keeps_last:
             ids = list(self._vocab[_tokens(corpus, len(corpus))])
             rows = -(-len(ids) // size)
-            rows += (1 - rows) % step  # each batch shares its first row with the one before it
+            rows += (1 - rows) % step  # each batch shares its first row with the previous one
             ids += [self._vocab[self._vocab.padding_token]] * (rows * size - len(ids))
         else:
             ids = self._vocab[_tokens(corpus, len(corpus) // size * size)]
@@ -111,7 +111,7 @@ class StreamBPTTBatchify:
         batch_size: sequences in a batch.
         sampler: "random": the sentences of each corpus come in an order that `numpy.random` draws;
             "sequential": in the order of the corpus.
-        last_batch: "keep": after the last batch with tokens comes one of padding alone, as in
+        last_batch: "keep": after the last batch with tokens comes one of only padding, as in
             GluonNLP; "discard": it does not.
 
     Raises:

@@ -46,10 +46,10 @@ class FixedBucketSampler(SeededSampler[Any]):
     the bucket with the greatest key come first, and the samples of a bucket keep their order. With
     `shuffle` the batches, and the samples of each bucket, come in random order.
 
-    With a `seed` the order is a function of (seed, epoch): any batch is found at once, and global
-    random state is left alone. Without one each iteration shuffles the order of the iteration
-    before it, by the global generator of NumPy, when its first item is taken: `numpy.random.seed`
-    repeats it. The state of a loader then holds that order, about 6 bytes for each sample.
+    With a `seed` the order is a function of (seed, epoch): any batch is found in constant time, and
+    global random state is not used. Without one, each iteration shuffles the previous iteration's
+    order by NumPy's global generator when its first item is taken: `numpy.random.seed` repeats it.
+    The state of a loader then holds the order, about 6 bytes per sample.
 
     Args:
         lengths: of all samples, greater than 0: ints, or tuples of equally many ints; read once.
@@ -61,15 +61,15 @@ class FixedBucketSampler(SeededSampler[Any]):
         shuffle: whether to shuffle.
         use_average_length: the batches of a bucket have `batch_size` divided by the mean plus the
             standard deviation of its lengths; `ratio` is unused.
-        num_shards: yield lists of so many batches, one for each device. A last list that lacks
-            some begins earlier, with batches of the list before it; if there is none, it repeats
-            its own. 0: yield batches.
+        num_shards: yield lists of this many batches, one for each device. A short last list begins
+            with batches of the list before it; if there is none, it repeats its own. 0: yield
+            batches.
         bucket_scheme: computes the keys, from the greatest lengths, the least, and `num_buckets`.
         seed: an int in [0, 2**64), or None.
 
     Raises:
-        ArgumentError: (an AssertionError) an argument that cannot work.
-        ConfigError: (a ValueError) a sample that fits no bucket.
+        ArgumentError: (an AssertionError) an argument is invalid.
+        ConfigError: (a ValueError) a sample fits no bucket.
 
     >>> print(FixedBucketSampler(range(16, 32), 8, num_buckets=2).stats())
     FixedBucketSampler:
@@ -142,7 +142,7 @@ class FixedBucketSampler(SeededSampler[Any]):
         return self.iter_from(0)
 
     def iter_from(self, position: int) -> Iterator[Any]:
-        """Iterate over the batches, or lists of them, from `position` on; seeks there at once."""
+        """Iterate over the batches, or lists of them, from `position` on, in constant time."""
         items = range(len(self))[as_position(position) :]
         if self._draws_globally and not self._is_ahead:
             return self._shuffled(items)
@@ -162,19 +162,19 @@ class FixedBucketSampler(SeededSampler[Any]):
         yield from self._items(items, self._present())
 
     def _draw(self) -> None:
-        """Shuffle by the global generator: what is drawn, and in which order, is GluonNLP's."""
+        """Shuffle by the global generator, with the same draws as GluonNLP."""
         batches, samples = self._batches.copy(), [bucket.copy() for bucket in self._samples]
         for each in (batches, *samples):
             np.random.shuffle(each)
         self._batches, self._samples, self._has_drawn = batches, samples, True
 
     def _present(self) -> _Order:
-        """Return the order as it is now; a later shuffle does not change it."""
+        """Return the current order; a later shuffle does not change it."""
         samples = list(self._samples)
         return self._batches.tolist(), lambda bucket, first, last: samples[bucket][first:last]
 
     def _keyed(self, seed: int, epoch: int) -> _Order:
-        """Return the order of an epoch, which is computed place by place."""
+        """Return the order of an epoch, computed place by place."""
         within: dict[int, Permutation] = {}
 
         def samples(bucket: int, first: int, last: int) -> Any:
@@ -212,10 +212,10 @@ class FixedBucketSampler(SeededSampler[Any]):
     # -- state -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what repeats the order of the last begun iteration, as JSON values.
+        """Return a state that repeats the order of the last begun iteration, as JSON values.
 
-        With a seed, or without shuffling, it is that of `SeededSampler`. Else it is the order
-        itself; before the first iteration that is drawn now, and the first iteration takes it.
+        With a seed, or without shuffling, it is that of `SeededSampler`. Otherwise it is the order
+        itself; before the first iteration it is drawn now, for the first iteration to use.
         """
         if not self._draws_globally:
             return super().state_dict()
@@ -230,7 +230,7 @@ class FixedBucketSampler(SeededSampler[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration take the order that the state describes.
+        """Use the state's order in the next iteration.
 
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
@@ -242,7 +242,7 @@ class FixedBucketSampler(SeededSampler[Any]):
         self._has_drawn = self._is_ahead = True
 
     def check_state(self, state: dict[str, Any]) -> Any:  # type: ignore[override]
-        """Return what a state describes. StateError: it is no state of such a sampler."""
+        """Return the content of a state. StateError: it is no state of such a sampler."""
         return self._order_of(state) if self._draws_globally else super().check_state(state)
 
     def _order_of(self, state: dict[str, Any]) -> tuple[_Ints, list[_Ints]]:
@@ -376,7 +376,7 @@ def _divided(lengths: _Ints, keys: list[_Key]) -> list[_Ints]:
 
 
 def _closest(lengths: _Ints, edges: _Ints) -> _Ints:
-    """Return the bucket of each sample; the number of buckets where none fits."""
+    """Return the bucket of each sample, or the number of buckets if none fits."""
     room = edges[None] - lengths[:, None]
     fits = np.all(room >= 0, axis=2)
     waste = np.where(fits, room.sum(axis=2), np.iinfo(np.int64).max)

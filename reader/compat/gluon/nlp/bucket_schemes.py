@@ -1,4 +1,4 @@
-"""How GluonNLP divides the range of lengths into buckets: three rules for the buckets' keys.
+"""GluonNLP's bucket schemes: three rules for the buckets' keys.
 
 Imports `reader.errors`. A scheme is called once, when a sampler is made, and keeps its options.
 """

@@ -1,7 +1,7 @@
-"""How many more workers a cluster has room for: nodes come and go, and other programs use them.
+"""Count how many more workers fit into a cluster: nodes come and go, and other programs use them.
 
-Imports the standard library alone. A Room belongs to the lander; it asks the cluster in a thread of
-its own, since that is a round trip to the cluster's head.
+Imports the standard library alone. It belongs to the lander, and asks the cluster in its own
+thread, since that is a round trip to the cluster's head.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-__all__ = ["Room"]
+__all__ = ["FreeResources"]
 
-_BETWEEN_S = 1.0  # looks
-_UNBOUNDED = 1 << 20  # workers that take nothing
+_BETWEEN_S = 1.0  # between two checks
+_UNBOUNDED = 1 << 20  # workers without resources
 
 
-class Room:
-    """Looks once a second.
+class FreeResources:
+    """Checks the free resources of a cluster once a second.
 
     Args:
-        free: returns what is free on each node, by name of the resource.
-        wanted: what a worker takes.
-        wake: called after each look, in the thread.
+        free: returns the free resources of each node, by name.
+        wanted: the resources of a worker.
+        wake: called in the thread after each check.
 
     Attributes:
-        more: workers that there is room for beside those that have theirs; None: not known yet.
+        more: how many more workers fit; None: not known yet.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class Room:
         self._wanted = {name: each for name, each in wanted.items() if each > 0}
         self._wake = wake
         self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="reader-room", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="reader-free", daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
         while not self._is_closed.wait(_BETWEEN_S):
-            with contextlib.suppress(Exception):  # calls of workers tell when the cluster is away
+            with contextlib.suppress(Exception):  # workers' calls notice when the cluster is gone
                 self.more = sum(map(self._fit, self._free()))
             self._wake()
 
@@ -54,6 +54,6 @@ class Room:
         return min(counts, default=_UNBOUNDED)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._is_closed.set()
         self._thread.join()
