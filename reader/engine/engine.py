@@ -213,7 +213,9 @@ class Engine(Finalized):
         has_shards = isinstance(self.batch_sampler, Shards)
         is_new = not start.is_resumed and start.base_seed == self._base_seed
         if self._is_plain and is_new and not has_shards:
-            return self._open_plain(epoch, start, table, progress)
+            convert = self._places.convert()
+            if convert is not None:
+                return self._open_plain(epoch, start, table, progress, convert)
         options = self._options(epoch, start, progress)
         stage = self._places.stage(has_shards)
         set_seeded(epoch, self.sampler, self.batch_sampler)
@@ -251,10 +253,14 @@ class Engine(Finalized):
         return batches
 
     def _open_plain(
-        self, epoch: int, start: Start, table: TaskTable, progress: Progress
+        self,
+        epoch: int,
+        start: Start,
+        table: TaskTable,
+        progress: Progress,
+        convert: Callable[[Any], Any],
     ) -> EpochIterator:
         """Open an epoch of which this thread makes the batches, with what usual steps need."""
-        convert = self._places.convert()
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend

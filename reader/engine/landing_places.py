@@ -44,10 +44,10 @@ class LandingPlaces:
         drop = self._config.drop_last_group
         return Stage(self._converts, drop, copiers, ahead, has_shards)
 
-    def convert(self) -> Callable[[Any], Any]:
-        """Return what makes the user's batch at the only place, which is no device."""
+    def convert(self) -> Callable[[Any], Any] | None:
+        """Return what makes the user's batch at the only place; None: that is a device."""
         self._converts = self._converts or self._make_converts()
-        return self._converts[0]
+        return None if self._copiers else self._converts[0]
 
     def stats(self) -> dict[str, Any] | None:
         """Return counts of the copies; None: there are no devices. See `DataLoader.stats`."""

@@ -400,7 +400,7 @@ def test_04_endless_stream_is_drawn_no_further_than_the_window(
     with DataLoader(Endless(log), batch_size=2, num_workers=workers, prefetch_factor=2) as loader:
         batches = iter(loader)
         next(batches)
-        pool: Any = batches.backend  # type: ignore[attr-defined]
+        pool: Any = batches.epoch.backend  # type: ignore[attr-defined]
         never = threading.Event()
         while pool.feeder.is_busy():
             never.wait(0.01)

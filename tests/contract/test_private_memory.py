@@ -191,7 +191,7 @@ def test_as_many_batches_are_made_ahead_as_the_options_say(
         for taken in range(4):
             if taken:
                 check_rows(next(batches), range(4 * taken - 4, 4 * taken))
-            pool: Any = batches.backend  # type: ignore[attr-defined]
+            pool: Any = batches.epoch.backend  # type: ignore[attr-defined]
             never = threading.Event()
             while pool.feeder.is_busy():
                 never.wait(0.005)

@@ -203,7 +203,7 @@ def test_03_sample_that_cannot_be_interrupted_is_killed(
 ) -> None:
     loader, batches, pid = begun(kind(str(folder), says.path, gate.path), says)
     worker = open_pid(pid)
-    handle = batches.backend.handles[0]
+    handle = batches.epoch.backend.handles[0]
     if kind is InC:  # a signal before that interrupts Python
         wait_until(lambda: Path(f"/proc/{pid}/syscall").read_text().startswith(f"{FUTEX} "))
     loader.close(grace=0)

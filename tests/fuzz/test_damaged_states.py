@@ -250,4 +250,5 @@ def _flat(batches: list[list[int]]) -> list[int]:
 
 def test_states_that_are_damaged_or_crossed_are_refused_or_work() -> None:
     outcomes = try_cases(damaged_case, 100)
-    assert {"refused", "resumed", "worked"} <= outcomes.keys()
+    assert "refused" in outcomes
+    assert outcomes.keys() & {"resumed", "worked"}

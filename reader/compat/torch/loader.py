@@ -168,8 +168,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    num_workers = _Count()
-    prefetch_factor = _Count()
+    if TYPE_CHECKING:
+        num_workers: int
+        prefetch_factor: int | None
+    else:
+        num_workers = _Count()
+        prefetch_factor = _Count()
     # StatefulDataLoader overrides these
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
