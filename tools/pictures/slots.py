@@ -70,7 +70,9 @@ def life(
         times_ms = [(int(record[name] or ended_ns) - begun_ns) / 1e6 for name in names]
         kinds = ("written by a worker", "ready", "with your program")
         bars = slots.setdefault(place, [])
-        if bars and 0 < bars[-1].end_ms - times_ms[0] < _NOTED_MS:
+        if bars and times_ms[0] < bars[-1].end_ms < times_ms[1] + _NOTED_MS:
+            # the worker fetched its first sample before it took the slot
+            times_ms[0] = min(bars[-1].end_ms, times_ms[1])
             bars[-1] = dataclasses.replace(bars[-1], end_ms=times_ms[0])
         bars += [
             Bar(kind, left, right, str(number))
