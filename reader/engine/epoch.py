@@ -301,7 +301,6 @@ class Epoch:
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
         if carried is not None:
             _note_bad(task, item.worker, carried)
-        item.payload = None  # it may be the exception, and frames refer to the item
         if task.part and self._stage.is_left(task, landed):
             self._dispatcher.hand(task)  # the step's exception was raised
             return None
@@ -344,9 +343,10 @@ class Epoch:
         self.count()
         error = table.error
         if error is not None:
-            table.forget_error()
-            return Made(error, is_error=True)
-        if landed:
+            return Made(error, is_error=True, step=table.forget_error)
+        if landed and stage.has_shards:
+            table.drop()  # an error ended the epoch within a step, whose shards belong together
+        elif landed:
             if stage.delivers_short_group:
                 return stage.take(landed)
             self._pass_landed()

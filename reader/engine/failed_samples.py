@@ -11,6 +11,7 @@ from collections import Counter, deque
 from typing import Any
 
 from reader._core.epoch.tasks import Task
+from reader._core.interpreter.signals import interrupt_after
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import NoBatching, count_of
 from reader.engine.quarantine import Quarantine
@@ -128,8 +129,9 @@ class EpochFailures:
         bad = () if task.snapshot is None else task.snapshot.bad
         for place, each in enumerate(bad):
             if (task.number, place) not in self._noted:
-                self._add(task.number, each)
-                self._noted.add((task.number, place))
+                with interrupt_after():
+                    self._add(task.number, each)
+                    self._noted.add((task.number, place))
         if bad and self._excess is None and self.count > self._limit(task.number + 1):
             self._excess = self._error(task.number + 1)
 

@@ -203,9 +203,10 @@ class Supervisor:
         if self._table.is_closed:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
-        failed = self._feeder.failed_worker()
-        if failed is not None:
-            self._note_failed(failed)
+        with interrupt_after():  # it is told once: before Ctrl-C is raised, note at which batch
+            failed = self._feeder.failed_worker()
+            if failed is not None:
+                self._note_failed(failed)
         death = None
         if self._feeder.ended_workers():
             with interrupt_after():  # before Ctrl-C is raised, note which batches they had
@@ -234,9 +235,10 @@ class Supervisor:
         if not tasks:
             self.raise_failed(failed)
         tasks[0].start_failure = failed
+        self._source.end_share(failed.worker)  # nobody would take its next task
         for task in tasks:
             table.lose(task)
-        self._feeder.give_up(tasks[0].number, failed.worker)
+            self._feeder.give_up(task.number, failed.worker, task is not tasks[0])
 
     def raise_failed(self, failed: Failure) -> NoReturn:
         """End the epoch with what kept a worker from starting; the workers end."""

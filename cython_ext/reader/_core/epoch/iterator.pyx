@@ -176,6 +176,8 @@ cdef class EpochIterator(Handover):
         elif made.tasks is not None:
             for task in made.tasks:
                 self.hand(task, True)
+        elif made.step is not None:
+            made.step()
         self.made = None
         return 0
 
