@@ -77,9 +77,9 @@ class Setting:
     """What kind of loader runs, and over what.
 
     Attributes:
-        sizes: of a stream, how many batches each worker's share has; None: the dataset is map-style.
+        sizes: of a stream, how many batches each worker's share has; None: it is map-style.
         count: of a map-style dataset, how many batches there are.
-        sampler: "built-in", "list", "generator", or "shards": each step has three, two or no shards.
+        sampler: "built-in", "list", "generator", or "shards": a step has three, two or none.
         broken_at: the batch instead of which the generator raises; None: it does not.
         room: most tasks that a worker has.
         every: a worker sends its state with each batch whose number it divides; 0: never.
@@ -566,7 +566,7 @@ class Interrupts:
 
 @functools.cache
 def _places(code: Any) -> frozenset[int]:
-    """The offsets in a function's code before which signals are handled: after calls, and at loops."""
+    """The offsets in a function's code before which signals are handled."""
     found, is_next = set(), False
     for each in dis.get_instructions(code):
         if is_next:
@@ -581,7 +581,7 @@ def _places(code: Any) -> frozenset[int]:
 
 
 class World:
-    """What is so in all runs of one example: which samples fail, and what has happened to workers."""
+    """What all runs of one example have in common: bad samples, and what happened to workers."""
 
     table: TaskTable
 
@@ -757,7 +757,7 @@ class Run:
 
 
 class MapModel:
-    """Each batch once: as a batch, or as an exception in its place; in order where it is promised."""
+    """Each batch once, or an exception in its place; in order where that is promised."""
 
     def __init__(self, world: World) -> None:
         self.world, self.setting = world, world.setting
@@ -887,7 +887,7 @@ class MapModel:
 
 
 class StreamModel:
-    """Each batch of each worker's share once, in the circle of the workers; what is lost is told."""
+    """Each batch of each worker's share once, in round robin; what is lost is told."""
 
     def __init__(self, world: World) -> None:
         self.world, self.setting = world, world.setting

@@ -153,7 +153,7 @@ def test_01_built_in_batches_are_sent_once_though_sending_was_interrupted(
 
 def test_batch_with_an_index_outside_is_left_to_the_source() -> None:
     feeder = Feeder(0, False)
-    table, dispatcher, source = over(feeder)
+    _, dispatcher, source = over(feeder)
     source.batches = IndexBatches(None, range(10, 16), 2, False)  # 12 samples
     dispatcher.fill()
     assert [number for number, _ in feeder.got] == [0, 1, 2]
