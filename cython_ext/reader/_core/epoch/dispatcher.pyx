@@ -168,8 +168,9 @@ cdef class Dispatcher:
         cdef Task task
         for task in table.those(HELD):
             if table.have(SENT) >= table.size and task is not table.again:
-                first = min([each.turn for each in table.those(SENT, ARRIVED)], default=task.turn)
-                if task.turn > first:
+                # by numbers, as the feeder orders answers: one that is asked for again has a new one
+                first = min([each.number for each in table.those(SENT, ARRIVED)], default=task.number)
+                if task.number > first:
                     return True
             if not self.send(task):
                 return False
