@@ -5,6 +5,7 @@ hold nothing of the loader: what a step costs is how much code and data it touch
 """
 from libc.math cimport INFINITY
 cimport cython
+from cpython.object cimport PyObject
 from reader._core.batch.tensor_array cimport LoDTensorArray
 from reader._core.epoch.dispatcher cimport Dispatcher
 from reader._core.epoch.handover cimport Handover, Made, WaitStats
@@ -54,7 +55,8 @@ cdef class EpochIterator(Handover):
         self.local = feeder if type(feeder) is LocalFeeder else None
 
     def __dealloc__(self):
-        if self.table is not None:
+        # NULL: a signal's handler raised while the base class was made
+        if <PyObject*>self.table is not NULL and self.table is not None:
             self.table.drop()  # a saved state may keep the table
 
     def __len__(self):
