@@ -77,9 +77,9 @@ class Setting:
     """What kind of loader runs, and over what.
 
     Attributes:
-        sizes: of a stream, how many batches each worker's share has; None: it is map-style.
+        sizes: of a stream, how many batches each share has; None: the dataset is map-style.
         count: of a map-style dataset, how many batches there are.
-        sampler: "built-in", "list", "generator", or "shards": a step has three, two or none.
+        sampler: "built-in", "list", "generator", or "shards": steps of three, two or no shards.
         broken_at: the batch instead of which the generator raises; None: it does not.
         room: most tasks that a worker has.
         every: a worker sends its state with each batch whose number it divides; 0: never.
@@ -360,7 +360,6 @@ class FakeFeeder:
             if is_short:
                 return full(task.seq, number)
             del worker.kept[asked]
-            self.world.short.discard(number)
         else:
             at = worker.at
             if at >= sizes[number]:  # one more than there are: a death stood in a batch's place
@@ -566,7 +565,7 @@ class Interrupts:
 
 @functools.cache
 def _places(code: Any) -> frozenset[int]:
-    """The offsets in a function's code before which signals are handled."""
+    """The offsets in code before which signals are handled: after calls, and at loops."""
     found, is_next = set(), False
     for each in dis.get_instructions(code):
         if is_next:
@@ -581,7 +580,7 @@ def _places(code: Any) -> frozenset[int]:
 
 
 class World:
-    """What all runs of one example have in common: bad samples, and what happened to workers."""
+    """What all runs of one example share: which samples fail, and what befell workers."""
 
     table: TaskTable
 
@@ -887,7 +886,7 @@ class MapModel:
 
 
 class StreamModel:
-    """Each batch of each worker's share once, in round robin; what is lost is told."""
+    """Each batch of each share once, in the circle of the workers; what is lost is told."""
 
     def __init__(self, world: World) -> None:
         self.world, self.setting = world, world.setting

@@ -344,8 +344,9 @@ class Epoch:
         error = table.error
         if error is not None:
             return Made(error, is_error=True, step=table.forget_error)
-        if landed and stage.has_shards:
-            table.drop()  # an error ended the epoch within a step, whose shards belong together
+        is_whole = stage.delivers_short_group and not stage.has_shards
+        if landed and not self._is_complete and not is_whole:
+            table.drop()  # an error ended the epoch within a group: it was not the last one
         elif landed:
             if stage.delivers_short_group:
                 return stage.take(landed)

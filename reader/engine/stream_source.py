@@ -7,10 +7,14 @@ death of a worker ends its share.
 
 from __future__ import annotations
 
+from typing import Any
+
 from reader._core.epoch.tasks import Task, TaskState, TaskTable
 from reader._core.wire.channel import TaskKind
+from reader._core.wire.failure import Failure, FailureKind
 from reader.engine.backends.backend import Death
 from reader.engine.task_source import Loss, Remedy
+from reader.errors import InternalError
 
 __all__ = ["StreamSource"]
 
@@ -119,20 +123,38 @@ class StreamSource:
         if not has_answered and not self._is_hopeless(share, death, mine, worker_retries):
             # nothing of its share was delivered: the new worker begins it anew
             return [(task, Loss.AGAIN) for task in lost]
+        full = [task for task in self._aside_of(worker) if _is_full(task.value)]
+        if not mine and not full:
+            mine = [self._next_of(worker)]
         share.is_live = False
         deaths, share.deaths = share.deaths, []
         self._end_by(share, worker, deaths if death in deaths else [*deaths, death])
-        if not mine:
-            mine = [Task(TaskKind.TASK_NEXT, b"", worker)]
-            table.draw(mine[0], False)
-            self.encode(mine[0])
+        # it is told of once, in the place of the first batch that is lost; the others have none
+        first = min([*mine, *full], key=lambda task: task.turn)
+        for task in full:
+            if task is not first:
+                task.value.kind = FailureKind.END
+        if first in full:
+            return [(task, Loss.ENDED) for task in mine]
         return _raised(mine, share.ended_by)
+
+    def _next_of(self, worker: int) -> Task:
+        """Draw until it is the turn of a worker, which has no task, and return its task."""
+        while True:
+            task = self.draw()
+            if task is None:
+                raise InternalError(f"worker {worker} is exhausted and was to have a task")
+            self.encode(task)
+            if task.worker == worker:
+                return task
+
+    def _aside_of(self, worker: int) -> list[Task]:
+        return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker]
 
     def _end_by(self, share: _Share, worker: int, deaths: list[Death]) -> None:
         share.ended_by = deaths
-        for task in self._table.those(TaskState.ASIDE):
-            if task.worker == worker:
-                task.deaths = deaths  # if it was to be asked for again, that cannot be
+        for task in self._aside_of(worker):
+            task.deaths = deaths  # if it was to be asked for again, that cannot be
 
     def _is_hopeless(
         self, share: _Share, death: Death, mine: list[Task], worker_retries: int
@@ -145,6 +167,10 @@ class StreamSource:
 
 
 _OPEN = (TaskState.HELD, TaskState.SENT, TaskState.ARRIVED)
+
+
+def _is_full(answer: Any) -> bool:
+    return type(answer) is Failure and answer.kind is FailureKind.FULL
 
 
 def _raised(tasks: list[Task], deaths: list[Death]) -> list[tuple[Task, Loss]]:

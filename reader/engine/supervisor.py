@@ -417,8 +417,8 @@ class Supervisor:
         """Wait until no worker has anything to do; `timeout` at most."""
         while self._feeder.is_busy():
             self._is_torn = True
-            if self._feeder.take(self._options.timeout_s) is False:
-                return
+            if self._feeder.take(self._options.timeout_s) is not None:
+                return  # it is late; or a Failure is here, which stays until it is accepted
             self._attend()
 
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from reader._core.epoch.tasks import TaskState
 from reader.errors import LoadTimeout, ReaderError, SamplerError, WorkerDied
 from reader.log import log
 from tests.epoch_model import (
@@ -168,6 +169,8 @@ class EpochMachine(RuleBasedStateMachine):
         assert run is not None
         if closes:
             run.iterator.close()
+        # not those of which one failed to start: nobody tells the next epoch of it
+        keeps_workers = keeps_workers and not self.world.has_failed
         backend = run.backend if keeps_workers and run.backend.is_usable else None
         self.model = model
         self.saved = None
@@ -237,7 +240,9 @@ class EpochMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.setting.is_stream)
     @rule(number=st.integers(0, 20))
     def unconvertible(self, number: int) -> None:
-        if number not in self.model.seen:
+        assert self.run is not None
+        landed = [task.number for task in self.run.table.those(TaskState.LANDED)]
+        if number not in self.model.seen and number not in landed:
             self.world.unconvertible.add(number)
 
     @rule()
@@ -392,3 +397,24 @@ def test_shards_of_a_step_that_an_error_cuts_are_not_delivered() -> None:
     found.teardown()
     assert found.ended == "refused"
     assert not found.model.seen
+
+
+def test_worker_that_dies_while_another_is_asked_again_is_sent_its_task() -> None:
+    found = machine(Setting(sizes=(1, 0), window=2, room=1))
+    found.short(0, False)
+    found.call_next(1)
+    found.kill(1, False, 0, False, False)
+    found.teardown()
+    assert found.ended == "end"
+
+
+def test_exception_before_its_group_comes_again_after_close() -> None:
+    found = machine(Setting(workers=1, places=2, window=2))
+    found.answer(0, 1, False)
+    found.fail(0, False)
+    found.call_next(1)
+    assert found.model.raised == {1}
+    found.close()
+    assert found.run is not None
+    batches, _, beyond, _ = found.run.progress.position()
+    assert (batches, beyond) == (0, [])

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reader._core.epoch.dispatcher import Dispatcher
 from reader._core.epoch.tasks import Task, TaskState, TaskTable
 from reader._core.wire.channel import TaskKind
+from reader.engine.backends.backend import Death
 from reader.engine.stream_source import StreamSource
+from reader.engine.task_source import Loss
 from reader.engine.worker_cursors import WorkerCursors
 from tests.streams import in_turn
 
@@ -83,10 +86,28 @@ def test_each_worker_is_drawn_in_turn_until_its_end_is_seen() -> None:
     assert draw(source) is None
 
 
-def test_task_out_of_turn_leaves_the_turn_to_the_worker_whose_it_is() -> None:
+class Feeder:
+    """Takes each task that it is sent."""
+
+    sends = 0
+
+    def dispatch(self, number: int, kind: int, payload: bytes, worker: int) -> bool:
+        return True
+
+    def accept(self) -> None:
+        pass
+
+
+def test_death_of_a_worker_without_a_task_is_told_in_its_turn() -> None:
     table, source = source_of(3)
-    assert workers_of(source, 2) == [0, 1]
-    table.draw(Task(TaskKind.TASK_NEXT, b"", 0), False)
+    dispatcher = Dispatcher(table, Feeder(), source)
+    assert workers_of(source, 3) == [0, 1, 2]
+    table.size = 3
+    dispatcher.send_held()
+    dispatcher.hand(table.arrive(1))
+    found = source.lost(Death(1, 100, -9, [], None, True, False), 2)
+    assert [(task.number, task.worker, loss) for task, loss in found] == [(4, 1, Loss.RAISED)]
+    assert table[3].worker == 0  # its turn was before, and it has a task now
     assert workers_of(source, 2) == [2, 0]
 
 

@@ -148,14 +148,12 @@ cdef class TaskTable:
         task.number = task.turn = self.drawn
         return 0
 
-    cpdef draw(self, Task task, bint in_turn=True):
-        """A task was drawn, and its keys are still to be made ready for sending. Unless it is `in_turn`, the
-        next one is drawn for the same worker as if it were not there."""
+    cpdef draw(self, Task task):
+        """A task was drawn, and its keys are still to be made ready for sending."""
         self.put(task)
         self.move(task, DRAWN)
         self.drawn += 1
-        if in_turn:
-            self.last_worker = task.worker
+        self.last_worker = task.worker
 
     def draw_from(self, iterator, RoundRobin turns=None, list torn=None):
         """Draw keys from the iterator of a sampler into a new task; returns it, or None: there are no more.
@@ -269,13 +267,21 @@ cdef class TaskTable:
         self.error = None
 
     def drop(self):
-        """Drop all that the user has not got; none of it counts."""
+        """Drop all that the user has not got; none of it counts.
+
+        In order, an exception that he got before the batches of its group does not count either: it will
+        come again.
+        """
         cdef Task task
+        cdef list dropped
         if self.tasks is None:
             return  # the garbage collector was here
-        for task in [*self.tasks.values()]:
-            if task.state != HANDED and task.state != EARLY:
-                self.move(task, GONE)
+        dropped = [each for each in self.tasks.values() if each.state not in (HANDED, EARLY)]
+        if self.in_order and dropped:
+            first = min([each.turn for each in dropped])
+            dropped += [each for each in self.tasks.values() if each.state == HANDED and each.turn > first]
+        for task in dropped:
+            self.move(task, GONE)
 
     # -- counting --------------------------------------------------------------------------------
 
