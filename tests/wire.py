@@ -18,6 +18,19 @@ from reader._core.wire.feeder import Feeder
 Answer = Callable[[WorkerChannel], Any]
 
 
+class TakingFeeder:
+    """Takes each task that it is sent, and has no worker."""
+
+    sends = 0
+
+    def dispatch(self, number: int, kind: int, payload: bytes, worker: int) -> bool:
+        self.sends += 1
+        return True
+
+    def accept(self) -> None:
+        """Keep nothing."""
+
+
 class Wire:
     """A feeder and the channel of its only worker: a process's, or a thread's with `is_thread`."""
 

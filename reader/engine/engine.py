@@ -220,15 +220,8 @@ class Engine(Finalized):
         stage = self._places.stage(has_shards)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
-        backend, is_stream = loan.backend, table.is_stream
-        backend.feeder.begin_run(epoch, table.drawn, self.config.in_order)
-        backend.feeder.times = self.times
-        if self._is_eager:
-            table.size = backend.window
-        source = self._source(table, progress, start, backend)
-        turns = None if is_stream else self._turns
-        reword = functools.partial(_reworded, self._errors)
-        dispatcher = Dispatcher(table, backend.feeder, source, turns, reword)
+        backend = loan.backend
+        source, dispatcher = self._drawing(table, progress, start, backend)
         look = None
         if self.auto is not None and isinstance(backend, Pool):
             look = self.auto.begin(backend, dispatcher, options.start_of)
@@ -264,11 +257,7 @@ class Engine(Finalized):
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
-        backend.feeder.begin_run(epoch, 0, self.config.in_order)
-        backend.feeder.times = self.times
-        source = self._source(table, progress, start, backend)
-        reword = functools.partial(_reworded, self._errors)
-        dispatcher = Dispatcher(table, backend.feeder, source, self._turns, reword)
+        source, dispatcher = self._drawing(table, progress, start, backend)
 
         def make() -> Epoch:
             options = self._options(epoch, start, progress)
@@ -276,8 +265,7 @@ class Engine(Finalized):
             stage = self._places.stage(has_shards=False)
             return Epoch(loan, dispatcher, source, supervisor, stage, progress, options)
 
-        length = functools.partial(count_of, batches_of(self.sampler, self.batch_sampler))
-        by_need = EpochByNeed(loan, table, progress, length, make)
+        by_need = EpochByNeed(loan, table, progress, self._length(), make)
         slow_s = self.config.warn_after
         batches = EpochIterator(by_need, dispatcher, convert, self._stats, True, False, slow_s)
         backend.open_epoch(dispatcher.send_starts, progress)
@@ -297,10 +285,26 @@ class Engine(Finalized):
             warn_after=config.warn_after,
             hang_after=config.hang_after,
             tolerates=config.tolerates_failures,
-            length=None
-            if config.is_iterable
-            else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
+            length=None if config.is_iterable else self._length(),
         )
+
+    def _length(self) -> Callable[[], int]:
+        """Return what counts the batches of an epoch by the samplers that there are now."""
+        return functools.partial(count_of, batches_of(self.sampler, self.batch_sampler))
+
+    def _drawing(
+        self, table: TaskTable, progress: Progress, start: Start, backend: Backend
+    ) -> tuple[TaskSource, Dispatcher]:
+        """Begin the run of an epoch, and return what draws its tasks and what sends them."""
+        feeder = backend.feeder
+        feeder.begin_run(progress.epoch, table.drawn, self.config.in_order)
+        feeder.times = self.times
+        if self._is_eager:
+            table.size = backend.window
+        source = self._source(table, progress, start, backend)
+        turns = None if table.is_stream else self._turns
+        reword = functools.partial(_reworded, self._errors)
+        return source, Dispatcher(table, feeder, source, turns, reword)
 
     def _table(self, start: Start) -> TaskTable:
         """Return the table of an epoch's tasks, for one in flight."""

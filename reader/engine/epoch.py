@@ -13,7 +13,7 @@ from typing import Any
 from reader._core.epoch.dispatcher import Dispatcher
 from reader._core.epoch.handover import Made
 from reader._core.epoch.tasks import Task, TaskState
-from reader._core.interpreter.signals import interrupt_after, is_interrupt
+from reader._core.interpreter.signals import is_interrupt
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
@@ -209,7 +209,8 @@ class Epoch:
             task = table.aside
             if task is not None:
                 return task, task.value
-            self._send_held()
+            if table.is_asked_again:
+                self._dispatcher.send_held()  # nothing is drawn until its answer has come
             item = self._wait()
             if self.awaits_initial_states:
                 self._take_initial_states()
@@ -217,11 +218,6 @@ class Epoch:
             if not table.is_before_turn(task):
                 return task, item
             self._supervisor.set_aside(item)
-
-    def _send_held(self) -> None:
-        """Send tasks that no worker had room for, where one may have now."""
-        if self._table.is_asked_again:
-            self._dispatcher.send_held()
 
     def _land_ahead(self, landed: list[Task]) -> None:
         """Land later batches that have come already, while there is room; waits for nothing."""
@@ -327,8 +323,7 @@ class Epoch:
 
     def _let_go(self) -> None:
         self._table.is_closed = True
-        with interrupt_after():
-            self._loan.give_back()
+        self._loan.give_back()
 
     def _end(self) -> None:
         self._is_complete = self._table.error is None

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.epoch.tasks import TaskTable
-from reader._core.interpreter.signals import interrupt_after
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import Loan
 from reader.engine.epoch import Epoch
@@ -71,8 +70,7 @@ class EpochByNeed:
         if not is_whole or not (table.is_closed or self._loan.backend.is_usable):
             return self.needed.next_made()
         table.is_closed = True
-        with interrupt_after():
-            self._loan.give_back()
+        self._loan.give_back()
         self.count()
         self.progress.is_finished = True
         raise StopIteration

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.epoch.tasks import TaskTable
+from reader._core.interpreter.signals import interrupt_after
 from reader.engine.failed_samples import EpochFailures
 from reader.engine.worker_cursors import WorkerCursors
 from reader.orders.order import Order
@@ -121,11 +122,18 @@ class Progress:
                 if workers is not None:
                     workers = workers.after(tasks, self.is_stream)
                 has_counted |= table.count(tasks, workers)
-            if self.failures is not None and (error := self.failures.excess()) is not None:
-                table.end(error)
-                table.is_closed = True
+            if self.failures is not None:
+                self._end_at_excess(self.failures)
         if has_counted and self._listener is not None:
             self._listener()
+
+    def _end_at_excess(self, failures: EpochFailures) -> None:
+        """End the epoch if too many samples failed."""
+        with interrupt_after():  # it is told once
+            error = failures.excess()
+            if error is not None:
+                self._table.end(error)
+                self._table.is_closed = True
 
     def turn_at(self, batches: int, workers: int) -> int | None:
         """Whose turn it is behind so many batches, where workers take turns."""

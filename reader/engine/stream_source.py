@@ -106,7 +106,7 @@ class StreamSource:
         """A worker died: another one begins its share anew, or the share is over."""
         worker, table = death.worker_id, self._table
         share = self._shares[worker]
-        mine = [task for task in table.those(*_OPEN) if task.worker == worker]
+        mine = [task for task in table.unanswered() if task.worker == worker]
         lost = [task for task in mine if task.number in death.lost]
         # what has another state, or is in flight and not lost, was answered
         has_answered = table.has_answered(worker) or any(
@@ -164,9 +164,6 @@ class StreamSource:
             return False
         share.deaths.append(death)
         return len(share.deaths) > worker_retries
-
-
-_OPEN = (TaskState.HELD, TaskState.SENT, TaskState.ARRIVED)
 
 
 def _is_full(answer: Any) -> bool:

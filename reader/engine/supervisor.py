@@ -333,8 +333,7 @@ class Supervisor:
         """End workers that cannot continue; the next epoch starts new ones."""
         self._table.is_closed = True
         self._backend.close_soon(0.0)
-        with interrupt_after():
-            self._loan.give_back()
+        self._loan.give_back()
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -359,12 +358,12 @@ class Supervisor:
     def _shrink(self) -> None:
         """There is no memory for the next batch: keep fewer in flight, and have it made again."""
         table = self._table
-        for task in table.those(*_OPEN):
+        for task in table.unanswered():
             if task.start_failure is not None:
                 self.raise_failed(task.start_failure)  # its place in the order is forgotten below
         self._halve()
         with interrupt_after():  # within it tasks count as held and as in flight
-            table.make_again(table.those(*_OPEN))
+            table.make_again(table.unanswered())
             in_order = self._options.in_order
             self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
         self._await_idle()  # the answers to the old run are dropped by now
@@ -420,6 +419,3 @@ class Supervisor:
             if self._feeder.take(self._options.timeout_s) is not None:
                 return  # it is late; or a Failure is here, which stays until it is accepted
             self._attend()
-
-
-_OPEN = (TaskState.HELD, TaskState.SENT, TaskState.ARRIVED)

@@ -31,6 +31,7 @@ from reader.engine.progress import Progress
 from reader.engine.worker_cursors import WorkerCursors
 from reader.orders.order_origin import Position
 from tests.datasets import OddError
+from tests.wire import TakingFeeder
 
 COUNT = 30
 CELLS = pytest.mark.parametrize(("workers", "then"), [(0, 0), (0, 2), (2, 0), (2, 1)])
@@ -394,7 +395,7 @@ def test_what_is_handed_over_while_two_threads_count_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = TaskTable(8, workers=WorkerCursors(1, 1))
-    dispatcher = Dispatcher(table, Answers(), None)
+    dispatcher = Dispatcher(table, TakingFeeder(), None)
     progress = Progress(0, {}, table, Position(0, 0))
     table.is_heard = True  # all is counted by `count`
     after = WorkerCursors.after
@@ -423,16 +424,3 @@ def test_what_is_handed_over_while_two_threads_count_is_counted(
     progress.count()
     assert progress.batches == 2
     assert len(table) == 0
-
-
-class Answers:
-    """A feeder that takes whatever it is sent."""
-
-    sends = 0
-
-    def dispatch(self, number: int, kind: int, payload: bytes, worker: int) -> bool:
-        self.sends += 1
-        return True
-
-    def accept(self) -> None:
-        pass

@@ -16,6 +16,7 @@ from reader.engine.stream_source import StreamSource
 from reader.engine.task_source import Loss
 from reader.engine.worker_cursors import WorkerCursors
 from tests.streams import in_turn
+from tests.wire import TakingFeeder
 
 
 def source_of(workers: int) -> tuple[TaskTable, StreamSource]:
@@ -86,21 +87,9 @@ def test_each_worker_is_drawn_in_turn_until_its_end_is_seen() -> None:
     assert draw(source) is None
 
 
-class Feeder:
-    """Takes each task that it is sent."""
-
-    sends = 0
-
-    def dispatch(self, number: int, kind: int, payload: bytes, worker: int) -> bool:
-        return True
-
-    def accept(self) -> None:
-        pass
-
-
 def test_death_of_a_worker_without_a_task_is_told_in_its_turn() -> None:
     table, source = source_of(3)
-    dispatcher = Dispatcher(table, Feeder(), source)
+    dispatcher = Dispatcher(table, TakingFeeder(), source)
     assert workers_of(source, 3) == [0, 1, 2]
     table.size = 3
     dispatcher.send_held()

@@ -260,10 +260,11 @@ class Loan(Finalized):
 
     def give_back(self) -> None:
         """Let another iterator have the backend. Idempotent; waits for nothing."""
-        is_out, self._is_out = self._is_out, False
-        if is_out:
-            self._cache.give_back(self.backend)
-            self.is_ended = True
+        with interrupt_after():
+            is_out, self._is_out = self._is_out, False
+            if is_out:
+                self._cache.give_back(self.backend)
+                self.is_ended = True
 
     def finalize(self) -> None:
         """Give it back, in whatever thread."""

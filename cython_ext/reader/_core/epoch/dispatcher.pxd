@@ -25,4 +25,4 @@ cdef class Dispatcher:
     cdef Task draw_built_in(self)
     cdef bint send(self, Task task) except -1
     cdef int accept(self, Task task) except -1
-    cdef int hand_over(self, Task task) except -1
+    cpdef int hand(self, Task task) except -1

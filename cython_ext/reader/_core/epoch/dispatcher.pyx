@@ -111,25 +111,19 @@ cdef class Dispatcher:
         """
         cdef Indices found
         cdef Task task
+        cdef bint is_within
         if self.batches is None or self.table.passed or self.table.have(DRAWN) or not self.table.in_order:
             return None
         found = self.batches.draw()
         if found is None:
             return None
+        is_within = found.outside(self.count) is NULL
         task = Task.__new__(Task)
-        task.worker = -1
-        task.deaths = ()
+        task.kind = TASK_INDICES
+        task.payload = found.payload if is_within else found
         if self.turns is not None:
             task.worker = self.turns.next_worker()
-        if found.outside(self.count) is not NULL:
-            task.payload = found
-            self.table.draw(task)
-        else:
-            task.kind = TASK_INDICES
-            task.payload = found.payload
-            self.table.put(task)
-            self.table.move(task, HELD)
-            self.table.drawn += 1
+        self.table.draw(task, is_within)
         if self.turns is not None:
             self.turns.pass_on(task.worker)
         return task
@@ -139,7 +133,8 @@ cdef class Dispatcher:
         for task in self.table.those(DRAWN, HELD):
             if (<Task>task).number == self.table.drawn - 1:
                 self.table.undraw(task)
-        self.table.drain(error)
+        self.table.drain()
+        self.table.end(error)
         if self.reword is not None:
             self.table.end(self.reword(error))
 
@@ -211,8 +206,6 @@ cdef class Dispatcher:
                 self.rings.accept()
             else:
                 self.feeder.accept()
-            if self.table.is_stream:
-                self.table.answered.add(task.worker)
         return 0
 
     def set_aside(self, Task task not None, answer):
@@ -228,11 +221,8 @@ cdef class Dispatcher:
         self.table.move(task, LANDED)
         task.value = batch
 
-    def hand(self, Task task not None):
-        """Accept and count an answer; there is nothing to hand over, or it stood in a batch's place."""
-        self.hand_over(task)
-
-    cdef int hand_over(self, Task task) except -1:
+    cpdef int hand(self, Task task) except -1:
+        """Accept an answer and count it as handed over."""
         self.accept(task)
         self.table.hand(task)
         return 0

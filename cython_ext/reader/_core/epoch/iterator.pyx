@@ -164,7 +164,7 @@ cdef class EpochIterator(Handover):
             made.value = (<UserBatch>item).value if is_users else self.convert(item)
         except Exception as error:
             if not is_interrupt(error):
-                self.dispatcher.hand_over(task)
+                self.dispatcher.hand(task)
             raise
         made.is_batch = True
         self.made = made
@@ -184,7 +184,7 @@ cdef class EpochIterator(Handover):
         return 0
 
     cdef int hand(self, Task task, bint is_batch) except -1:
-        self.dispatcher.hand_over(task)
+        self.dispatcher.hand(task)
         self.stats.batches += is_batch
         if task.logged and self.dispatcher.times is not None:
             self.dispatcher.times.note_handed(task.logged)

@@ -63,8 +63,7 @@ cdef class TaskTable:
 
     cdef int move(self, Task task, TaskState to) except -1
     cdef int64_t have(self, TaskState state) noexcept
-    cdef int put(self, Task task) except -1
-    cpdef draw(self, Task task)
+    cpdef draw(self, Task task, bint is_ready=*)
     cpdef Task arrive(self, int64_t number)
     cdef int hand(self, Task task) except -1
     cdef int close_gap(self) except -1

@@ -60,6 +60,11 @@ cdef class Task:
         start_failure: the Failure of a worker that could not start; it is raised in the batch's place.
     """
 
+    def __cinit__(self):
+        self.worker = -1
+        self.number = self.turn = -1
+        self.deaths = ()
+
     def __init__(self, int kind, payload, int worker=-1, mark=None, int part=0, int parts=0):
         self.kind = kind
         self.payload = payload
@@ -67,8 +72,6 @@ cdef class Task:
         self.mark = mark
         self.part = part
         self.parts = parts
-        self.number = self.turn = -1
-        self.deaths = ()
 
     def __repr__(self):
         return f"Task(number={self.number}, {TaskState(self.state).name}, worker={self.worker})"
@@ -136,6 +139,8 @@ cdef class TaskTable:
         task.state = to
         if before == ASIDE or before == LANDED:
             task.value = None
+        elif before == ARRIVED and to != HELD and self.is_stream:
+            self.answered.add(task.worker)
         if task is self.again and to != HELD and to != SENT and to != ARRIVED:
             self.again = None
         return 0
@@ -144,14 +149,10 @@ cdef class TaskTable:
         """How many tasks are in a state."""
         return self.counts[<int>state]
 
-    cdef int put(self, Task task) except -1:
+    cpdef draw(self, Task task, bint is_ready=False):
+        """A task was drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
         task.number = task.turn = self.drawn
-        return 0
-
-    cpdef draw(self, Task task):
-        """A task was drawn, and its keys are still to be made ready for sending."""
-        self.put(task)
-        self.move(task, DRAWN)
+        self.move(task, HELD if is_ready else DRAWN)
         self.drawn += 1
         self.last_worker = task.worker
 
@@ -170,7 +171,6 @@ cdef class TaskTable:
         task = Task.__new__(Task)
         task.payload = found[0]
         task.worker = worker
-        task.deaths = ()
         self.draw(task)
         if turns is not None:
             turns.pass_on(worker)
@@ -252,11 +252,9 @@ cdef class TaskTable:
         """The order is known: nothing of it was delivered but what its first mark says."""
         self.mark = self.last_mark = mark
 
-    def drain(self, error=None):
-        """The source has no more; it raised an exception, which ends the epoch."""
+    def drain(self):
+        """The source has no more."""
         self.is_drained = True
-        if error is not None:
-            self.error = error
 
     def end(self, error):
         """Have the epoch end with an exception."""
@@ -337,13 +335,10 @@ cdef class TaskTable:
         return self.has_news
 
     def position(self):
-        """Return `delivered`, `mark`, `beyond` and `workers`, of one moment."""
-        return self.delivered, self.mark, self.beyond, self.workers
-
-    @property
-    def beyond(self):
-        """The numbers of batches that were delivered before an earlier one was."""
-        return sorted([task.number for task in self.tasks.values() if task.state == EARLY] + [*self.passed])
+        """Return `delivered`, `mark`, the numbers of batches that were delivered before an earlier one, and
+        `workers`, of one moment."""
+        early = [task.number for task in self.tasks.values() if task.state == EARLY]
+        return self.delivered, self.mark, sorted([*early, *self.passed]), self.workers
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -357,11 +352,6 @@ cdef class TaskTable:
     cdef bint is_plain(self) noexcept:
         """Whether a batch that comes is handed over at once: none was kept before it."""
         return not self.have(LANDED) and not self.have(ASIDE) and self.again is None and not self.is_closed
-
-    @property
-    def wants_task(self):
-        """Whether another task may be drawn."""
-        return self.has_room()
 
     @property
     def is_over(self):
@@ -404,6 +394,10 @@ cdef class TaskTable:
     def those(self, *states):
         """Return the tasks in some states, in the order of their turns."""
         return sorted([task for task in self.tasks.values() if task.state in states], key=turn_of)
+
+    def unanswered(self):
+        """Return the tasks whose answer was not accepted, in the order of their turns."""
+        return self.those(HELD, SENT, ARRIVED)
 
     def held_by(self, worker):
         """Return the tasks of a worker that it has not got."""
