@@ -53,9 +53,9 @@ rebuild_tensor: Any = reductions.rebuild_tensor
 reduce_tensor: Any = reductions.reduce_tensor
 
 
-def profile_name(workers: int) -> str:
+def profile_name(num_workers: int) -> str:
     """Return PyTorch's name of a batch in a profile; tools look for the names of its iterators."""
-    kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
+    kind: Any = dataloader._MultiProcessingDataLoaderIter if num_workers else InlineBase
     return f"enumerate(DataLoader)#{kind.__name__}.__next__"
 
 

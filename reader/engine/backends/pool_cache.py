@@ -43,7 +43,7 @@ __all__ = ["Loan", "PoolCache", "backend_of"]
 _MOST_PACED = 4096  # batches in flight of all remote workers, unless more are asked for
 
 
-def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
+def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
     """Return what each worker of a loader is given."""
     return WorkerConfig(
         dataset=config.dataset,
@@ -89,7 +89,7 @@ class PoolCache:
     Attributes:
         kind: the class of the backends.
         shelf: the backends, but for inline ones.
-        workers: what each worker is given.
+        worker_config: what each worker is given.
 
     Args:
         config: the loader's options.
@@ -117,7 +117,7 @@ class PoolCache:
         self._inline: list[weakref.ref[InlineBackend]] = []
         self._spare: list[LocalMemory] = []  # of inline backends, between epochs
         self._newest: weakref.ref[InlineBackend] | None = None
-        self.workers = worker_config(config, policy, base_seed)
+        self.worker_config = make_worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
         self._shared: SharedWorkers | None = None
         if config.pool is not None:
@@ -137,12 +137,12 @@ class PoolCache:
         self.shelf.lend(pool)
         return pool
 
-    def give_back(self, backend: Backend) -> None:
+    def release(self, backend: Backend) -> None:
         """Take a backend back from its iterator, once. Waits for nothing."""
         if isinstance(backend, InlineBackend):
             backend.close()
         else:
-            self.shelf.give_back(backend)
+            self.shelf.release(backend)
 
     @property
     def newest(self) -> Backend | None:
@@ -189,12 +189,12 @@ class PoolCache:
         is_on_cpu = config.places[0].kind == "cpu"
         if self._policy.batch.is_as_collated and is_on_cpu:
             # what is written in place (Rows) has no arrays before it is packed
-            is_written = self.workers.collate_fn is not config.collate_fn
+            is_written = self.worker_config.collate_fn is not config.collate_fn
             self._convert = None if is_written else _same
         elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
             self._convert = make_unpacked(config.framework, config.collate_fn is not None)
         made = InlineBackend(
-            self.workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
+            self.worker_config, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
         )
         self._newest = weakref.ref(made)
         self._inline = [each for each in self._inline if each() is not None] + [self._newest]
@@ -202,24 +202,24 @@ class PoolCache:
 
     def _start(self) -> Backend:
         prepare = None if self._make_prepare is None else self._make_prepare()
-        workers = dataclasses.replace(self.workers, prepare=prepare, ranks=ranks_for_workers())
+        made = dataclasses.replace(self.worker_config, prepare=prepare, ranks=ranks_for_workers())
         try:
-            return self._make_pool(workers)
+            return self._make_pool(made)
         except ConfigError:
             raise
         except ReaderError:
             # what the system refuses may still be held by pools that are just closing
             if not await_closing():
                 raise
-        return self._make_pool(workers)
+        return self._make_pool(made)
 
-    def _make_pool(self, workers: WorkerConfig) -> Backend:
+    def _make_pool(self, worker_config: WorkerConfig) -> Backend:
         config = self._config
         active = None if self._active is None else self._active()
         if self._shared is not None:
             max_bytes = config.max_bytes or self._shared.max_bytes
             part = SharedProcesses(self._shared, self._key)
-            return ProcessPool(workers, config.window, max_bytes, None, active, part)
+            return ProcessPool(worker_config, config.window, max_bytes, None, active, part)
         if config.backend is not None:
             window = config.window
             if config.is_paced:
@@ -227,8 +227,10 @@ class PoolCache:
             in_flight = 2 * -(-window // config.num_workers) + 2
             takes_turns = self._policy.dispatch.is_round_robin
             remote = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
-            return ProcessPool(workers, window, config.max_bytes, None, active, remote)
-        return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
+            return ProcessPool(worker_config, window, config.max_bytes, None, active, remote)
+        return self.kind(
+            worker_config, config.window, config.max_bytes, config.start_method, active
+        )
 
 
 def _same(batch: Any) -> Any:
@@ -258,17 +260,17 @@ class Loan(Finalized):
             self.backend = cache.start()  # a pool that an interrupt loses ends itself
             self._is_out = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let another iterator have the backend. Idempotent; waits for nothing."""
         with interrupt_after():
             is_out, self._is_out = self._is_out, False
             if is_out:
-                self._cache.give_back(self.backend)
+                self._cache.release(self.backend)
                 self.is_ended = True
 
     def finalize(self) -> None:
         """Give it back, in whatever thread."""
-        self.give_back()
+        self.release()
 
 
 class PoolShelf:
@@ -296,7 +298,7 @@ class PoolShelf:
         self.last_stages: Any = None
         self.last_arena: Any = None
 
-    def _end(self, pool: Backend, grace_s: float | None = None) -> None:
+    def _close_pool(self, pool: Backend, grace_s: float | None = None) -> None:
         """Have a pool end in the background, and keep what it counted."""
         if isinstance(pool, Pool) and pool.is_usable:
             with contextlib.suppress(ReaderError):  # another thread has just closed it
@@ -311,7 +313,7 @@ class PoolShelf:
             if pool.is_usable:
                 return pool
             self._lent.pop(weakref.ref(pool), None)
-            self._end(pool)
+            self._close_pool(pool)
         return None
 
     @property
@@ -324,7 +326,7 @@ class PoolShelf:
         self._is_closed = False
         _note(self._lent, pool)
 
-    def give_back(self, pool: Backend) -> None:
+    def release(self, pool: Backend) -> None:
         """Take a pool back from its iterator. Waits for nothing."""
         if self._is_persistent and not self._is_closed and not self._idle and pool.is_usable:
             pool.cancel_epoch()
@@ -334,7 +336,7 @@ class PoolShelf:
             return
         _note(self._closing, pool)
         self._lent.pop(weakref.ref(pool), None)
-        self._end(pool)
+        self._close_pool(pool)
 
     def _check_closed(self) -> None:
         if self._is_closed:  # just now, by another thread
@@ -345,7 +347,7 @@ class PoolShelf:
         self._is_closed = True
         pools = [*_pools_of(self._lent), *_pools_of(self._closing), *self._idle]
         for pool in pools:
-            self._end(pool, grace_s)
+            self._close_pool(pool, grace_s)
         return pools
 
     def close(self, grace_s: float | None = None) -> None:
@@ -359,7 +361,7 @@ class PoolShelf:
         """The loader is gone: end the idle pool; a lent one ends with its iterator."""
         self._is_closed = True
         for pool in [*self._idle]:
-            self._end(pool)
+            self._close_pool(pool)
         self._idle.clear()
 
     @property
