@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderKind, OrderOrigin, Position
-from reader.orders.order_source import (
+from reader.orders.base_sampler import (
     LOAD,
     Batching,
     batching_of,
@@ -23,6 +22,7 @@ from reader.orders.order_source import (
     put_generators,
     state_of,
 )
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 from reader.orders.replayed_order import ReplayedOrder, StatefulOrder
 from reader.orders.seekable_order import SeekableOrder
 from reader.orders.sharded_order import ShardedOrder

@@ -23,7 +23,7 @@ from reader.data.columns import columns_of, filler_of
 from reader.engine.auto import AutoWorkers
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
-from reader.orders.order_source import has_state
+from reader.orders.base_sampler import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
@@ -33,7 +33,7 @@ _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
     batch=BatchPolicy(is_as_collated=True),
-    errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
+    error_policy=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
 _OWN = tuple(name for name in names_of("torch") if name != "worker_type")  # see `start_of`

@@ -394,13 +394,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         except ImportError:
             check_interpreter()
             raise
-        is_own = isinstance(made, EngineIterator)  # a subclass may wrap it: then nothing is kept
-        if persists and is_own:
-            # PyTorch resets one object; here a loop that still runs on the last iterator keeps its
-            # epoch, and an iterator that was dropped gives its workers back at once
-            self._newest, self._husk = weakref.ref(made), made.husk()
         own = vars(self)  # PyTorch's `__setattr__` looks at each name
-        own["_engine"] = made.engine if is_own else None
+        own["_engine"] = None
+        if isinstance(made, EngineIterator):  # a subclass may wrap it: then nothing is kept
+            own["_engine"] = made.engine
+            if persists:
+                # PyTorch resets one object; here a loop that still runs on the last iterator keeps
+                # its epoch, and an iterator that was dropped gives its workers back at once
+                self._newest, self._husk = weakref.ref(made), made.husk()
         own["_epoch"] += 1
         return made
 

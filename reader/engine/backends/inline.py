@@ -38,7 +38,7 @@ class InlineBackend:
 
     works_ahead: ClassVar[bool] = False
     takes_keys: ClassVar[bool] = True
-    workers = started = 1
+    num_workers = started = 1
     window = 1
 
     def __init__(
@@ -74,7 +74,7 @@ class InlineBackend:
         send_starts()
         loop = self._loop
         is_stream = isinstance(loop.fetcher, StreamFetcher)
-        workers = cursor.workers
+        workers = cursor.worker_cursors
         if workers is None or workers.all[0].made or (is_stream and workers.all[0].is_ended):
             if isinstance(loop.fetcher, StreamFetcher) and workers and workers.all[0].is_ended:
                 self._pass_end(loop.fetcher)
@@ -123,7 +123,7 @@ class InlineBackend:
         """Return nothing: there is no worker."""
         return []
 
-    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
         """Return False: no thread can be ended."""
         return False
 

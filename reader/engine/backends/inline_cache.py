@@ -13,9 +13,9 @@ from typing import Any
 from reader._core.memory.arena import Arena
 from reader._core.wire.local_channel import LocalMemory
 from reader.config import LoaderConfig
-from reader.engine.backends.backend import arena_stats
+from reader.engine.backends.backend import Backend, arena_stats
 from reader.engine.backends.inline import InlineBackend
-from reader.engine.backends.worker_config import worker_config
+from reader.engine.backends.worker_config import make_worker_config
 from reader.frameworks import make_unpacked
 from reader.policy import BatchPolicy, Policy
 
@@ -37,7 +37,7 @@ class InlineCache:
 
     def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
         self._config = config
-        self._worker_config = worker_config(config, policy, base_seed)
+        self._worker_config = make_worker_config(config, policy, base_seed)
         self._convert = self._converting(policy.batch)
         # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
         self._backends: list[weakref.ref[InlineBackend]] = []
@@ -68,7 +68,7 @@ class InlineCache:
         self._backends = [*live, weakref.ref(made)]
         return made
 
-    def give_back(self, backend: InlineBackend) -> None:
+    def release(self, backend: Backend) -> None:
         """Close a backend, whose memory the next one takes. Idempotent."""
         backend.close()
 

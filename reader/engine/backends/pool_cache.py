@@ -26,7 +26,7 @@ from reader.engine.backends.remote_processes import RemoteProcesses
 from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
-from reader.engine.backends.worker_config import worker_config
+from reader.engine.backends.worker_config import make_worker_config
 from reader.errors import ConfigError, ReaderError
 from reader.policy import Policy
 from reader.processes.pool_registry import await_closing
@@ -37,10 +37,14 @@ __all__ = ["Loan", "PoolCache", "backend_of"]
 _MOST_PACED = 4096  # batches in flight of all remote workers, unless more are asked for
 
 
-@functools.cache
 def backend_of(worker_type: str) -> type[Backend]:
     """Return the class of the backends of a kind of worker."""
-    module, _, name = WORKER_KINDS[worker_type].backend.partition(":")
+    return _imported(WORKER_KINDS[worker_type].backend)
+
+
+@functools.cache
+def _imported(path: str) -> type[Backend]:
+    module, _, name = path.partition(":")
     found: type[Backend] = getattr(importlib.import_module(module), name)
     return found
 
@@ -51,7 +55,7 @@ class PoolCache:
     Attributes:
         kind: the class of the backends.
         shelf: the backends.
-        workers: what each worker is given.
+        worker_config: what each worker is given.
 
     Args:
         config: the loader's options.
@@ -74,7 +78,7 @@ class PoolCache:
             self.kind = ThreadPool
         self._policy = policy
         self._active = active
-        self.workers = worker_config(config, policy, base_seed)
+        self.worker_config = make_worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
         self._shared: SharedWorkers | None = None
         if config.pool is not None:
@@ -101,9 +105,9 @@ class PoolCache:
         """Return the pool that nobody uses, where there is one. It is lent from now on."""
         return self.shelf.take_idle()
 
-    def give_back(self, backend: Backend) -> None:
+    def release(self, backend: Backend) -> None:
         """Take a backend back from its iterator, once. Waits for nothing."""
-        self.shelf.give_back(backend)
+        self.shelf.release(backend)
 
     @property
     def newest(self) -> Backend | None:
@@ -143,24 +147,24 @@ class PoolCache:
 
     def _start(self) -> Backend:
         prepare = None if self._make_prepare is None else self._make_prepare()
-        workers = dataclasses.replace(self.workers, prepare=prepare, ranks=ranks_for_workers())
+        made = dataclasses.replace(self.worker_config, prepare=prepare, ranks=ranks_for_workers())
         try:
-            return self._make_pool(workers)
+            return self._make_pool(made)
         except ConfigError:
             raise
         except ReaderError:
             # what the system refuses may still be held by pools that are just closing
             if not await_closing():
                 raise
-        return self._make_pool(workers)
+        return self._make_pool(made)
 
-    def _make_pool(self, workers: WorkerConfig) -> Backend:
+    def _make_pool(self, worker_config: WorkerConfig) -> Backend:
         config = self._config
         active = None if self._active is None else self._active()
         if self._shared is not None:
             max_bytes = config.max_bytes or self._shared.max_bytes
             part = SharedProcesses(self._shared, self._key)
-            return ProcessPool(workers, config.window, max_bytes, None, active, part)
+            return ProcessPool(worker_config, config.window, max_bytes, None, active, part)
         if config.backend is not None:
             window = config.window
             if config.is_paced:
@@ -168,8 +172,10 @@ class PoolCache:
             in_flight = 2 * -(-window // config.num_workers) + 2
             takes_turns = self._policy.dispatch.is_round_robin
             remote = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
-            return ProcessPool(workers, window, config.max_bytes, None, active, remote)
-        return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
+            return ProcessPool(worker_config, window, config.max_bytes, None, active, remote)
+        return self.kind(
+            worker_config, config.window, config.max_bytes, config.start_method, active
+        )
 
 
 class Loan(Finalized):
@@ -197,24 +203,24 @@ class Loan(Finalized):
         self.backend = cache.start()  # a pool that an interrupt loses ends itself
         self._is_out = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let another iterator have the backend. Idempotent; waits for nothing."""
         cache = self._cache
         if isinstance(cache, InlineCache):
             if self._is_out:
-                cache.give_back(self.backend)
+                cache.release(self.backend)
                 self._is_out = False
                 self.is_ended = True
             return
         with interrupt_after():
             is_out, self._is_out = self._is_out, False
             if is_out:
-                cache.give_back(self.backend)
+                cache.release(self.backend)
                 self.is_ended = True
 
     def finalize(self) -> None:
         """Give it back, in whatever thread."""
-        self.give_back()
+        self.release()
 
 
 class PoolShelf:
@@ -242,7 +248,7 @@ class PoolShelf:
         self.last_stages: Any = None
         self.last_arena: Any = None
 
-    def _end(self, pool: Backend, grace_s: float | None = None) -> None:
+    def _close_pool(self, pool: Backend, grace_s: float | None = None) -> None:
         """Have a pool end in the background, and keep what it counted."""
         if isinstance(pool, Pool) and pool.is_usable:
             with contextlib.suppress(ReaderError):  # another thread has just closed it
@@ -262,7 +268,7 @@ class PoolShelf:
             if pool.is_usable:
                 return pool
             self._lent.pop(weakref.ref(pool), None)
-            self._end(pool)
+            self._close_pool(pool)
         return None
 
     @property
@@ -275,7 +281,7 @@ class PoolShelf:
         self._is_closed = False
         _note(self._lent, pool)
 
-    def give_back(self, pool: Backend) -> None:
+    def release(self, pool: Backend) -> None:
         """Take a pool back from its iterator. Waits for nothing."""
         if self._is_persistent and not self._is_closed and not self._idle and pool.is_usable:
             pool.cancel_epoch()
@@ -285,7 +291,7 @@ class PoolShelf:
             return
         _note(self._closing, pool)
         self._lent.pop(weakref.ref(pool), None)
-        self._end(pool)
+        self._close_pool(pool)
 
     def _check_closed(self) -> None:
         if self._is_closed:  # just now, by another thread
@@ -296,7 +302,7 @@ class PoolShelf:
         self._is_closed = True
         pools = [*_pools_of(self._lent), *_pools_of(self._closing), *self._idle]
         for pool in pools:
-            self._end(pool, grace_s)
+            self._close_pool(pool, grace_s)
         return pools
 
     def close(self, grace_s: float | None = None) -> None:
@@ -310,7 +316,7 @@ class PoolShelf:
         """The loader is gone: end the idle pool; a lent one ends with its iterator."""
         self._is_closed = True
         for pool in [*self._idle]:
-            self._end(pool)
+            self._close_pool(pool)
         self._idle.clear()
 
     @property

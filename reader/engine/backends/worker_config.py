@@ -15,10 +15,10 @@ from reader.worker.bad_sample import Tolerance
 from reader.worker.loop import WorkerConfig
 from reader.worker.stream import Stream
 
-__all__ = ["worker_config"]
+__all__ = ["make_worker_config"]
 
 
-def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
+def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
     """Return what each worker of a loader is given."""
     return WorkerConfig(
         dataset=config.dataset,
