@@ -27,7 +27,7 @@ OURS = [
     "not evidence and not gpu and not alone",
 ]
 # The thread sanitizer cannot follow a fork beside threads: it gets the tests of threads alone.
-NAMED = "thread or permutation or queue or wire or random_turns"
+NAMED = "thread or permutation or queue or wire or global_rng_lock"
 BESIDE = (
     # processes beside threads
     *("loader_inside_a_thread", "fork_with_threads", "ends_silently", "switching_threads"),

@@ -88,7 +88,7 @@ def away(cluster: Any) -> Iterator[Ray]:
     process.wait()
 
 
-def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:
+def test_times_of_another_machine_are_converted_to_the_local_clock(away: Ray) -> None:
     with DataLoader(Timed(400), batch_size=2, num_workers=2, backend=away) as loader:
         for _ in loader:  # workers start
             pass
@@ -118,7 +118,7 @@ def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:
     assert stages["landing"] > 0
 
 
-def test_workers_that_wait_are_told_from_those_that_compute(backend: Ray) -> None:
+def test_waiting_workers_are_distinguished_from_computing_ones(backend: Ray) -> None:
     found = {}
     for kind in (Timed, Computes):
         with DataLoader(kind(100, 0.05), num_workers=2, backend=backend) as loader:
@@ -156,7 +156,7 @@ def test_a_gain_is_forecast_of_workers_that_wait(backend: Ray) -> None:
     assert forecast_s == pytest.approx(seconds[3], rel=0.35)
 
 
-def test_workers_that_get_nothing_to_do_for_a_limit_on_bytes_are_told(cluster: Any) -> None:
+def test_workers_idle_for_a_limit_on_bytes_are_reported(cluster: Any) -> None:
     seen = {}
     for limit in (1 << 20, None):
         backend = Ray(address=cluster.address, resources={"CPU": 0.5}, max_in_flight_bytes=limit)
@@ -206,7 +206,7 @@ def test_programs_that_share_workers_see_each_others_batches(cluster: Any) -> No
     assert "batches of other programs" in verdict.sentence
 
 
-def test_a_watch_of_a_loop_counts_the_room_of_the_cluster(backend: Ray) -> None:
+def test_a_watch_of_a_loop_counts_the_capacity_of_the_cluster(backend: Ray) -> None:
     with DataLoader(Timed(100, 0.02), num_workers=2, backend=backend) as loader:
         for _ in loader:
             pass

@@ -159,7 +159,7 @@ class Hang:
         return index
 
 
-def test_sample_that_hangs_is_replaced_and_waiting_for_others_is_no_hang(backend: Ray) -> None:
+def test_hung_sample_is_replaced_and_waiting_for_others_is_no_hang(backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": 1, "backend": backend}
     skip: dict[str, Any] = {"on_error": "skip", "error_budget": 1, "hang_after": 2}
     with (
@@ -227,9 +227,7 @@ def _program(address: str) -> subprocess.Popen[str]:
     )
 
 
-def test_program_that_is_killed_is_let_go_and_costs_the_others_nothing(
-    cluster: Any, backend: Ray
-) -> None:
+def test_killed_program_is_released_and_the_others_lose_nothing(cluster: Any, backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": 2, "backend": backend}
     with (
         _program(cluster.address) as program,

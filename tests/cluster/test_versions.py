@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
         (None, 'reader.cluster.release.PYTHON = "3.7"', f"{reader.__version__} under Python 3.7"),
     ],
 )
-def test_another_version_on_the_nodes_is_told(
+def test_another_version_on_the_nodes_is_reported(
     cluster: Any,
     tmp_path: Path,
     pool: str | None,
@@ -68,7 +68,7 @@ def cluster_says(address: str, python: str) -> str:
     return subprocess.run(program, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_another_python_of_the_cluster_is_told(cluster: Any) -> None:
+def test_another_python_of_the_cluster_is_reported(cluster: Any) -> None:
     own = cluster_says(cluster.address, "3.7.1")
     try:
         loader = DataLoader(Rows(8), num_workers=2, backend=Ray(address=cluster.address))

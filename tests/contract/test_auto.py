@@ -48,7 +48,7 @@ def rows(batches: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_workers_come_where_the_loop_waits_and_batches_stay_the_same(
+def test_workers_are_added_if_the_loop_waits_and_batches_stay_the_same(
     kind: dict[str, Any],
 ) -> None:
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "seed_globals": False}
@@ -66,7 +66,7 @@ def test_more_workers_come_where_the_loop_waits_and_batches_stay_the_same(
     )
 
 
-def test_workers_that_nobody_waits_for_get_no_more_tasks() -> None:
+def test_workers_that_the_loop_does_not_need_get_no_more_tasks() -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": "auto"}
     found = set()
     with DataLoader(Waiting(0, 1200), **options) as loader:
@@ -99,7 +99,7 @@ def numbers_of_workers(seed: int) -> Iterator[int]:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}, {"in_order": False}])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_change_at_any_time_loses_nothing(
+def test_a_change_of_workers_at_any_time_loses_nothing(
     kind: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changing(monkeypatch, numbers_of_workers(seed))
@@ -115,7 +115,7 @@ def test_any_change_at_any_time_loses_nothing(
             )
 
 
-def test_a_resumed_run_goes_on_with_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_has_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, numbers_of_workers(7))
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3}
     whole = rows(DataLoader(Waiting(0), **options))
@@ -139,7 +139,7 @@ class Large(Waiting):
         return np.full(1 << 17, index, np.int64)
 
 
-def test_where_memory_is_short_no_more_are_in_flight(caplog: pytest.LogCaptureFixture) -> None:
+def test_short_memory_bounds_the_batches_in_flight(caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"batch_size": 2, "num_workers": "auto", "prefetch_factor": "auto"}
     with DataLoader(Large(0.008), max_bytes=18 << 20, **options) as loader:
         for _ in range(3):
@@ -166,7 +166,7 @@ def test_workers_may_die_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rows(found) == whole
 
 
-def test_what_is_chosen_is_what_was_passed_where_that_is_a_number() -> None:
+def test_chosen_is_the_number_that_was_passed() -> None:
     loader = DataLoader(Waiting(), num_workers=3, prefetch_factor=4)
     assert loader.chosen == {"num_workers": 3, "prefetch_factor": 4}
     with DataLoader(Waiting(0), num_workers=2, prefetch_factor="auto") as loader:
@@ -175,7 +175,7 @@ def test_what_is_chosen_is_what_was_passed_where_that_is_a_number() -> None:
 
 
 @pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}])
-def test_two_loops_at_once_lose_nothing(
+def test_two_concurrent_loops_lose_nothing(
     kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changing(monkeypatch, numbers_of_workers(2))
@@ -217,7 +217,7 @@ def share_of(dataset: Any, kind: dict[str, Any]) -> float | None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_known_how_much_the_workers_compute(kind: dict[str, Any]) -> None:
+def test_the_time_that_workers_compute_is_known(kind: dict[str, Any]) -> None:
     computing, waiting = share_of(Computing(), kind), share_of(Waiting(0.004), kind)
     assert computing is not None
     assert waiting is not None
@@ -226,7 +226,7 @@ def test_it_is_known_how_much_the_workers_compute(kind: dict[str, Any]) -> None:
     assert waiting < 0.4
 
 
-def test_a_profile_knows_how_many_there_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_knows_the_present_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, itertools.repeat(3))
     with DataLoader(Waiting(0.001), batch_size=4, num_workers="auto") as loader:
         assert options_of(loader._engine).workers == loader.chosen["num_workers"]
@@ -272,7 +272,7 @@ class Stateful(Waiting):
         (Waiting(), {"num_workers": 1, "prefetch_factor": "x"}, ConfigTypeError, "prefetch_factor"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     dataset: Any, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):

@@ -167,7 +167,9 @@ def test_dataset_without_len_works_with_a_sampler() -> None:
         ({"batch_sampler": [[0]]}, r"batch_sampler=\[\[0\]\] chooses indices"),
     ],
 )
-def test_iterable_dataset_has_no_indices_to_choose(options: dict[str, Any], text: str) -> None:
+def test_options_about_indices_are_refused_for_an_iterable_dataset(
+    options: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigError, match=text):
         DataLoader({1, 2}, **options)
 
@@ -222,7 +224,7 @@ def test_every_refusal_belongs_to_the_family_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("name", ["num_workers", "dataset", "batch_size", "drop_last", "config"])
-def test_attribute_that_is_fixed_is_not_set_in_vain(name: str) -> None:
+def test_setting_a_fixed_attribute_is_refused(name: str) -> None:
     with DataLoader(Rows(8), batch_size=4) as loader:
         before = getattr(loader, name)
         with pytest.raises(AttributeError, match=f"{name} of a DataLoader is fixed"):

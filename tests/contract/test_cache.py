@@ -348,7 +348,7 @@ def test_smaller_pictures_take_less_memory(root: Path) -> None:
     assert small._cache.stats()["hits"] == 12
 
 
-def test_damaged_files_are_told_and_not_kept(root: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_reported_and_not_cached(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "a" / "1.jpg"
     path.parent.mkdir()
     path.write_bytes(b"\xff\xd8\xff nothing")
@@ -362,7 +362,7 @@ def test_damaged_files_are_told_and_not_kept(root: Path, tmp_path: Path) -> None
         cached[0]
 
 
-def test_options_of_kept_pictures_that_cannot_be(root: Path) -> None:
+def test_invalid_options_of_kept_pictures_are_refused(root: Path) -> None:
     with pytest.raises(ConfigError, match='what must be "pixels", "files" or "samples"'):
         cache(ImageFolder(root), memory="1MB", what="nothing")
     with pytest.raises(ConfigError, match="cache_shorter_side must be an int of 1 or more"):
@@ -385,7 +385,7 @@ def test_random_transforms_are_not_kept_by_any_loader(root: Path) -> None:
         assert np.array_equal(image[3], plain[3][0])
 
 
-def test_other_samples_get_a_cache_of_their_own(root: Path) -> None:
+def test_other_samples_get_their_own_cache(root: Path) -> None:
     base = ImageFolder(root, size=(8, 8), cache="20MB")
     halves = [copy.copy(base), copy.copy(base)]
     halves[0].samples, halves[1].samples = base.samples[:6], base.samples[6:]
@@ -426,7 +426,7 @@ class Augmented(ImageFolder):
         return super().__getitem__(index)
 
 
-def test_samples_are_kept_where_nobody_asks_for_pictures(root: Path) -> None:
+def test_samples_are_kept_if_nobody_asks_for_pictures(root: Path) -> None:
     Own.made = 0
     cached = cache(Own(root), memory="1MB")
     for _ in range(2):
@@ -466,7 +466,7 @@ def test_a_cache_within_a_cache_is_refused(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["pixels", "smaller"])
-def test_pictures_whose_entry_goes_while_they_are_drawn_are_read_again(
+def test_pictures_whose_entry_is_dropped_during_a_read_are_read_again(
     root: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"size": (16, 16)}
@@ -489,7 +489,7 @@ def test_pictures_whose_entry_goes_while_they_are_drawn_are_read_again(
     assert drawn == [1]
 
 
-def test_damage_that_a_crop_does_not_need_stays_unseen(root: Path, tmp_path: Path) -> None:
+def test_damage_outside_of_a_crop_is_not_noticed(root: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (400, 300, 3), dtype=np.uint8)
     path = tmp_path / "a" / "1.jpg"

@@ -26,7 +26,7 @@ class Steps(Handover):
         self.made = Made(1)
 
 
-def test_nothing_is_waited_for_within_a_step() -> None:
+def test_a_step_waits_for_no_initial_state() -> None:
     steps = Steps()
     assert next(steps) == 1
     steps.alone(lambda: steps.calls.append("outside"))
@@ -86,7 +86,7 @@ def test_state_of_another_run_is_dropped(is_thread: bool) -> None:
 
 
 @THREAD
-def test_worker_that_is_gone_is_waited_for_no_longer(is_thread: bool) -> None:
+def test_state_does_not_wait_for_a_dead_worker(is_thread: bool) -> None:
     with wire(is_thread) as made:
         enter(made)
         made.feeder.detach(0)

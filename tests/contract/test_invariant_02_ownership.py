@@ -117,7 +117,7 @@ def _of_pairs(dataset: Any, options: dict[str, Any]) -> Any:
     [{}, {"num_workers": 1, "worker_type": "thread"}, {"num_workers": 1, "in_order": False}],
     ids=["inline", "thread", "process"],
 )
-def test_02_dataset_is_freed_with_its_loader_and_iterator_and_no_collection(
+def test_02_dataset_is_freed_with_loader_and_iterator_without_a_collection(
     options: dict[str, Any], taken: int, make: Callable[..., Any]
 ) -> None:
     dataset = Rows(6)
@@ -198,7 +198,7 @@ def test_02_slot_is_held_exactly_as_long_as_anything_views_it(workers: int, view
 
 
 @WORKERS
-def test_02_all_fields_of_a_batch_share_one_slot_that_the_last_one_gives_back(workers: int) -> None:
+def test_02_all_fields_of_a_batch_share_one_slot_that_the_last_one_releases(workers: int) -> None:
     with DataLoader(
         Calls(lambda i: {"a": np.ones(3), "b": [np.zeros(2), i], "c": "text"}, 8),
         batch_size=4,
@@ -236,7 +236,7 @@ def test_02_batches_are_writable_and_writing_touches_no_other_batch(workers: int
 
 
 @WORKERS
-def test_02_what_the_user_writes_is_gone_when_the_slot_is_used_again(workers: int) -> None:
+def test_02_a_reused_slot_keeps_nothing_that_the_user_wrote(workers: int) -> None:
     with DataLoader(Rows(64), batch_size=4, num_workers=workers, persistent_workers=True) as loader:
         for _ in range(3):
             for n, batch in enumerate(loader):

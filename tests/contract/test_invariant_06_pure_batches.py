@@ -48,7 +48,7 @@ def test_06_digests_are_equal_for_each_start_method(wanted: list[str], start_met
     )
 
 
-def test_06_seed_and_epoch_make_the_difference(wanted: list[str]) -> None:
+def test_06_seed_and_epoch_decide_the_digests(wanted: list[str]) -> None:
     assert len(set(wanted)) == EPOCHS
     assert not set(wanted) & set(digests(Augmented(), 12, num_workers=2))
 

@@ -112,7 +112,7 @@ def test_07_default_start_method_can_still_be_chosen_after_a_loader_ran() -> Non
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=50)
 
 
-def test_07_chosen_default_start_method_is_the_one_taken() -> None:
+def test_07_chosen_default_start_method_is_used() -> None:
     program = """if True:
         import multiprocessing, sys
         from reader import DataLoader

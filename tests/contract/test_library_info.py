@@ -76,9 +76,7 @@ def test_01_a_stream_split_by_a_librarys_function_has_each_sample_once(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_info_of_a_library_is_of_its_class_and_says_what_ours_says(
-    library: str, cell: Cell
-) -> None:
+def test_worker_info_of_a_library_has_its_class_and_our_values(library: str, cell: Cell) -> None:
     with reader.DataLoader(Described(library), batch_size=None, **cell) as loader:
         assert all(list(loader))
 
@@ -130,7 +128,7 @@ def test_01_a_library_that_only_the_stream_imports_answers_too() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, lambda: None])
-def test_a_library_that_keeps_its_answer_elsewhere_is_told_of_once(
+def test_a_library_that_keeps_its_worker_info_elsewhere_is_warned_of_once(
     answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch.utils.data

@@ -178,7 +178,7 @@ def test_reader_thread_leaves_locked_slots_beyond_the_working_set_alone() -> Non
         del again, batch
 
 
-def test_locked_memory_does_not_crowd_out_what_is_kept_for_later() -> None:
+def test_locked_memory_does_not_displace_the_working_set() -> None:
     with wire() as road:  # whose reader thread does not run, so what is to be trimmed stays away
         pinned = [write(road, n) for n in range(8)]
         locks = [batch.lock_pages() for batch in pinned]

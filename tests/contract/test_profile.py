@@ -134,7 +134,7 @@ def test_one_slow_sample_of_many_quick_ones_is_named_in_each_face(face: str, wor
     assert seen.measured.slow_samples[0].index == 333
 
 
-def test_a_slow_sample_among_rows_that_others_make_is_named() -> None:
+def test_a_slow_sample_among_rows_of_guests_is_named() -> None:
     """Workers that make each other's rows: who waits for the last row names it."""
 
     class Pure(Quick):
@@ -150,7 +150,7 @@ def test_a_slow_sample_among_rows_that_others_make_is_named() -> None:
     assert seen.measured.slow_samples[0].index == 333
 
 
-def test_a_profile_goes_on_over_epochs_and_new_workers() -> None:
+def test_a_profile_continues_over_epochs_and_new_workers() -> None:
     with loaded(1, "process") as loader, reader.profile(loader) as seen:
         for _ in range(3):
             assert len(list(loader)) == 8
@@ -158,7 +158,7 @@ def test_a_profile_goes_on_over_epochs_and_new_workers() -> None:
     assert seen.records["epoch"].tolist() == [0] * 8 + [1] * 8 + [2] * 8
 
 
-def test_batches_that_come_as_they_are_ready_have_times() -> None:
+def test_batches_out_of_order_have_times() -> None:
     with loaded(2, "process", in_order=False) as loader, reader.profile(loader) as seen:
         assert len(list(loader)) == 8
     assert sorted(seen.records["seq"].tolist()) == list(range(8))
@@ -203,7 +203,7 @@ def test_loaders_of_each_face_have_a_profile(which: int, workers: int, as_method
     assert seen.memory[-1].trainer > 0
 
 
-def test_an_argument_that_changes_within_a_profile_leaves_it_whole() -> None:
+def test_an_option_that_changes_during_a_profile_keeps_it_whole() -> None:
     import reader.compat.paddle
 
     loader = reader.compat.paddle.DataLoader(Numbers(), batch_size=8)
@@ -215,7 +215,7 @@ def test_an_argument_that_changes_within_a_profile_leaves_it_whole() -> None:
     assert seen.batches == 16
 
 
-def test_a_closed_loader_has_a_profile_of_what_comes_after() -> None:
+def test_a_closed_loader_can_be_profiled_again() -> None:
     loader = loaded(1, "process")
     assert len(list(loader)) == 8
     loader.close()
@@ -252,7 +252,7 @@ def test_the_time_of_a_sampler_of_the_user_is_seen() -> None:
     assert seen.measured.stages["draw"] >= 0.16
 
 
-def test_what_is_no_loader_of_ours_is_refused() -> None:
+def test_foreign_loaders_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"takes a loader of this package, got 5"):
         reader.profile(5)
     with pytest.raises(ConfigTypeError, match=r"got the class DataLoader: make one"):
@@ -264,7 +264,7 @@ def test_what_is_no_loader_of_ours_is_refused() -> None:
         reader.profile(iter(loader))
 
 
-def test_what_was_not_measured_yet_is_said_so() -> None:
+def test_an_unfinished_profile_says_so() -> None:
     with loaded(0, "process") as loader:
         seen = reader.profile(loader)
         for look in (str, repr, lambda seen: seen.bound_by, lambda seen: seen.to_json()):
@@ -295,7 +295,7 @@ class Waits(Numbers):
         return np.full(4, index, np.float32)
 
 
-def test_each_loader_of_a_pool_has_what_was_computed_for_it() -> None:
+def test_each_loader_of_a_pool_has_its_own_computing_time() -> None:
     with reader.WorkerPool(2) as pool:
         computes, waits = (
             reader.DataLoader(each(), batch_size=8, pool=pool) for each in (Computes, Waits)

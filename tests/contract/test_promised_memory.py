@@ -105,7 +105,7 @@ def pair() -> Iterator[Pair]:
     made.close()
 
 
-def test_08_what_one_worker_has_not_written_yet_is_not_there_for_another(pair: Pair) -> None:
+def test_08_memory_promised_to_one_worker_is_not_promised_to_another(pair: Pair) -> None:
     refused: list[ArenaFull] = []
 
     def meanwhile(row: int) -> None:
@@ -123,7 +123,7 @@ def test_08_what_one_worker_has_not_written_yet_is_not_there_for_another(pair: P
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])
-def test_08_a_batch_that_fails_gives_back_what_it_has_not_written(pair: Pair, at: int) -> None:
+def test_08_a_failed_batch_releases_its_unwritten_bytes(pair: Pair, at: int) -> None:
     def fail(row: int) -> None:
         if row == at:
             raise ValueError("damaged")
@@ -164,14 +164,14 @@ def test_08_pages_of_a_slot_that_no_batch_wrote_count_when_one_does(pair: Pair) 
     assert pair.promised <= GRANT + 40 * MIB
 
 
-def test_08_small_batches_ask_the_system_only_now_and_then(pair: Pair) -> None:
+def test_08_small_batches_ask_the_system_rarely(pair: Pair) -> None:
     pair.left = 1 << 36
     for _ in range(12):
         pair.write(MIB // 4)
     assert pair.asked == 1
 
 
-def test_08_where_memory_is_short_a_task_waits_before_its_samples_take_memory(pair: Pair) -> None:
+def test_08_with_short_memory_a_task_waits_before_its_samples_take_memory(pair: Pair) -> None:
     pair.stack(64 * MIB)  # a sample takes 16 MiB, and two workers want to keep ten such batches
     pair.ask(1)  # the second is busy from here on
     pair.short = [8 * MIB]
@@ -186,7 +186,7 @@ def test_08_where_memory_is_short_a_task_waits_before_its_samples_take_memory(pa
     assert full.have_bytes <= 8 * MIB
 
 
-def test_08_a_worker_alone_fetches_however_short_memory_is(pair: Pair) -> None:
+def test_08_a_lone_worker_fetches_however_short_memory_is(pair: Pair) -> None:
     pair.stack(64 * MIB)
     pair.left = 0
     assert pair.ask(0) == (TaskKind.TASK_INDICES, [0])

@@ -78,7 +78,7 @@ def test_usual_steps_run_no_code_of_the_engine(kind: str) -> None:
     ],
     ids=["seeded here", "timed here", "places here", "places", "next epoch ahead"],
 )
-def test_other_steps_are_prepared(options: dict[str, Any]) -> None:
+def test_unusual_steps_are_made_by_the_epoch(options: dict[str, Any]) -> None:
     batches = opened(**options)
     prepared = count_prepared(batches)
     count = sum(1 for _ in batches)
@@ -99,7 +99,7 @@ def test_position_counts_quick_steps(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
-def test_what_a_conversion_raises_comes_once_at_its_place(
+def test_error_of_a_conversion_comes_once_in_its_place(
     kind: type[BaseException], workers: int
 ) -> None:
     batches = opened(num_workers=workers)
@@ -150,7 +150,7 @@ def test_errors_of_samples_come_at_their_places(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_dataset_may_grow_behind_its_sampler(workers: int) -> None:
+def test_dataset_may_grow_after_its_sampler_was_made(workers: int) -> None:
     dataset = Calls(rows, 10)
     order = BatchSampler(sampler=SequenceSampler(range(16)), batch_size=2)
     loader = DataLoader(dataset, batch_sampler=order, num_workers=workers, framework="numpy")
@@ -183,7 +183,7 @@ def slow_after(batches: int) -> Callable[[int], Any]:
     return get
 
 
-def test_nothing_is_taken_from_a_pool_that_is_being_closed() -> None:
+def test_no_batch_is_taken_from_a_pool_that_is_being_closed() -> None:
     batches = opened(slow_after(9), num_workers=1, prefetch_factor=10)
     next(batches)
     while batches.dispatcher.feeder.queued < 8:
@@ -262,7 +262,7 @@ def test_containers_of_the_user_are_made_once() -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_two_interrupts_in_one_place_send_a_task_once(
+def test_two_interrupts_at_one_place_send_a_task_once(
     monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
     encode, left = MapSource.encode, [2]
@@ -295,7 +295,9 @@ def test_two_interrupts_in_one_place_send_a_task_once(
     assert sorted(found) == list(range(COUNT))
 
 
-def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_does_not_lose_the_exception_of_the_sampler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def failing() -> Any:
         yield [0, 1]
         yield [2, 3]

@@ -133,7 +133,7 @@ def test_a_mask_as_a_batch_of_a_batch_sampler_is_refused() -> None:
 
 
 @pytest.mark.parametrize("mask", [np.arange(8) > 5, torch.arange(8) > 5, [True, False]])
-def test_a_mask_in_the_place_of_indices_is_refused(mask: Any) -> None:
+def test_a_mask_instead_of_indices_is_refused(mask: Any) -> None:
     with pytest.raises(ConfigTypeError, match=r"a mask: .* np\.flatnonzero\(mask\)"):
         Subset(Anything(), mask)
     with pytest.raises(ConfigTypeError, match=r"a mask: .* np\.flatnonzero\(mask\)"):

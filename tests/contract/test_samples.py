@@ -605,7 +605,7 @@ def test_layouts_of_tensors_may_differ_from_sample_to_sample(workers: int, size:
             assert np.array_equal(batch, wanted)
 
 
-def test_a_tensor_that_a_dataset_fills_again_is_read_when_its_loader_reads_it() -> None:
+def test_a_reused_tensor_of_a_dataset_is_read_as_by_the_library() -> None:
     paddle = pytest.importorskip("paddle")
     from reader.compat.paddle import DataLoader as PaddleLoader
 
@@ -682,7 +682,7 @@ def constant_parameter(paddle: Any) -> Any:
     )
 
 
-def test_mixed_frameworks_in_one_sample_each_become_the_asked_for_one() -> None:
+def test_mixed_frameworks_in_one_sample_become_the_requested_one() -> None:
     torch = pytest.importorskip("torch")
     paddle = pytest.importorskip("paddle")
 

@@ -195,7 +195,7 @@ ON_PROCESSES = [next(iter(EXACT)), next(iter(FRESH))]  # the order is the traine
     ],
     ids=str,
 )
-def test_01_an_order_goes_on_where_it_was_left(kind: str, options: Options) -> None:
+def test_01_an_order_resumes_where_it_stopped(kind: str, options: Options) -> None:
     loader = make(kind, **options)
     lists(loader)
     wanted, states = [], []
@@ -220,9 +220,7 @@ def test_01_an_order_goes_on_where_it_was_left(kind: str, options: Options) -> N
 
 @pytest.mark.parametrize("every", [3, 0, None])
 @pytest.mark.parametrize("kind", ["stateful", "stateful batches", "torchdata's"])
-def test_01_batches_behind_the_last_look_at_a_state_are_drawn_again(
-    kind: str, every: int | None
-) -> None:
+def test_01_batches_after_the_last_state_are_drawn_again(kind: str, every: int | None) -> None:
     loader = make(kind, snapshot_every_n_steps=every)
     wanted, states = [], []
     for batch in loader:
@@ -236,7 +234,7 @@ def test_01_batches_behind_the_last_look_at_a_state_are_drawn_again(
         assert lists(again) == later
 
 
-def test_a_stateful_sampler_is_asked_as_often_as_was_said() -> None:
+def test_a_stateful_sampler_is_asked_every_n_steps() -> None:
     for every, asked in ((1, 15), (5, 5), (0, 1)):
         sampler = Stateful()
         list(
@@ -254,7 +252,7 @@ def ranks_of(kind: str, world: int, rank: int, drop_last: bool) -> Any:
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("kind", ["ours", "torch's"])
 @pytest.mark.parametrize("worlds", [(2, 3, 1), (3, 2, 4), (1, 4, 2), (4, 1, 3)], ids=str)
-def test_01_another_number_of_ranks_takes_what_is_left(
+def test_01_another_number_of_ranks_takes_the_rest(
     kind: str, worlds: tuple[int, ...], drop_last: bool
 ) -> None:
     """The state of any rank serves all; only the very end is evened out."""
@@ -294,7 +292,7 @@ def test_01_another_number_of_ranks_takes_what_is_left(
         assert extra < worlds[-1]
 
 
-def test_ranks_that_are_of_another_world_are_told() -> None:
+def test_ranks_of_another_world_size_are_reported() -> None:
     loader = DataLoader(Indices(COUNT), sampler=ranks_of("ours", 2, 0, False), batch_size=3)
     next(iter(loader))
     state = loader.state_dict()
@@ -310,7 +308,7 @@ def test_ranks_that_are_of_another_world_are_told() -> None:
         iter(torchs)
 
 
-def test_a_long_order_is_entered_without_drawing_what_came_before() -> None:
+def test_a_long_order_opens_without_drawing_the_earlier_batches() -> None:
     count = 10**9
     loader = DataLoader(Indices(count), batch_size=64, shuffle=True, seed=1)
     next(iter(loader))

@@ -160,7 +160,7 @@ def test_started_workers_map_the_same_file(table: Any, tmp_path: Path, method: s
         equal_rows(gathered(loader), rows)
 
 
-def test_a_file_that_is_gone_cannot_be_made_again(table: Any, tmp_path: Path) -> None:
+def test_a_missing_file_cannot_be_made_again(table: Any, tmp_path: Path) -> None:
     pickled = pickle.dumps(made("parquet", table, tmp_path))
     (tmp_path / "t.parquet").unlink()
     with pytest.raises(ConfigError, match=r"'.*t.parquet' cannot be read"):

@@ -153,9 +153,7 @@ def change(kept: SampleCache, seed: int) -> None:
 @pytest.mark.parametrize(
     "kills", [20, pytest.param(600, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
 )
-def test_bytes_that_are_given_back_and_taken_again_are_never_mixed(
-    where: str, kills: int, tmp_path: Path
-) -> None:
+def test_released_and_reused_bytes_are_never_mixed(where: str, kills: int, tmp_path: Path) -> None:
     table = entries_begin(FILES)
     identity = Identity("files", "samples", FILES, "", "")
     memory = 0 if where == "disk" else 150_000  # less than the largest of all files take

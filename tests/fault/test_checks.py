@@ -267,7 +267,7 @@ def test_field_out_of_its_slot_whose_sums_agree_is_refused_alone(
         assert road.arena.stats()["held_slots"] == 0
 
 
-def test_check_that_contradicts_the_sums_ends_no_worker_and_is_reported_as_ours(
+def test_check_that_contradicts_the_sums_kills_no_worker_and_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     its_own = dtype.field_type
@@ -381,7 +381,7 @@ class _RingsOverwritten:
         return np.full(3, index)
 
 
-def test_death_of_a_worker_that_found_damage_itself_is_not_put_on_the_dataset(
+def test_death_of_a_worker_that_found_damage_is_not_blamed_on_the_dataset(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     done = os.memfd_create("done")

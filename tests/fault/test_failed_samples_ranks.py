@@ -140,7 +140,7 @@ def newest_of_all(folder: Path, ranks: int) -> int:
 @pytest.mark.parametrize(
     ("count", "kills"), [(20_000, 1), pytest.param(1_000_000, 6, marks=pytest.mark.nightly)]
 )
-def test_ranks_take_the_same_steps_and_lose_nothing_but_what_failed(
+def test_ranks_take_the_same_steps_and_lose_only_failed_samples(
     count: int, kills: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")

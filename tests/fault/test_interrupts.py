@@ -71,7 +71,7 @@ def raised_by(action: Callable[[], object]) -> list[type[BaseException]]:
     return raised
 
 
-def test_all_signals_that_came_are_handled_behind_the_block(alarms: list[int]) -> None:
+def test_signals_within_the_block_are_handled_after_it(alarms: list[int]) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1)]
     reached: list[str] = []
 
@@ -108,7 +108,7 @@ class Left(SafeExit):
         self.ended.append("left")
 
 
-def test_signal_while_an_object_is_dropped_is_raised_behind_it(alarms: list[int]) -> None:
+def test_signal_while_an_object_is_dropped_is_raised_afterwards(alarms: list[int]) -> None:
     ended: list[str] = []
     made = [Ends(ended)]
     assert raised_by(made.clear) == [Alarm]
@@ -224,7 +224,7 @@ def globally_shuffled() -> list[int]:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", [0, 1, 5])
 @pytest.mark.parametrize("orders", [shuffled, globally_shuffled])
-def test_01_interrupted_sampler_is_opened_again_where_it_was(
+def test_01_interrupted_sampler_is_opened_again_at_its_position(
     orders: Callable[[], Any], at: int, workers: int, alarms: list[int]
 ) -> None:
     np.random.seed(5)

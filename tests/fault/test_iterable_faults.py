@@ -92,7 +92,7 @@ def test_01_worker_killed_after_a_break_costs_the_next_epoch_no_batch(is_noticed
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("bad", [0, 101])
-def test_01_part_of_a_worker_killed_before_its_first_batch_is_begun_anew(
+def test_01_shard_of_a_worker_killed_before_its_first_batch_begins_anew(
     method: str, bad: int, tmp_path: Path
 ) -> None:
     action = Act(signum=signal.SIGKILL, once=str(tmp_path / "once"))
@@ -123,7 +123,7 @@ def test_01_workers_that_die_before_their_first_batch_again_are_given_up_one_by_
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("bad", [9, 21])
-def test_01_worker_killed_after_some_batches_is_told_at_its_place_and_the_others_go_on(
+def test_01_worker_killed_after_some_batches_is_reported_in_its_place_and_the_others_go_on(
     workers: int, bad: int, tmp_path: Path
 ) -> None:
     action = Act(signum=signal.SIGKILL, once=str(tmp_path / "once"))
@@ -167,7 +167,7 @@ def test_01_worker_killed_while_idle_in_the_epoch_never_gives_a_sample_twice(
         assert run(iter(loader)) == wanted
 
 
-def test_01_worker_killed_when_its_part_is_delivered_costs_nothing() -> None:
+def test_01_worker_killed_when_its_shard_is_delivered_loses_nothing() -> None:
     """Its end was said and seen; nothing of it is left to lose."""
     parts = [range(40), range(100, 102)]
     with DataLoader(Parts(parts), batch_size=2, num_workers=2) as loader:
@@ -179,7 +179,7 @@ def test_01_worker_killed_when_its_part_is_delivered_costs_nothing() -> None:
     assert found == order_of(parts, 2, 2)
 
 
-def test_01_worker_killed_when_it_said_its_end_costs_nothing() -> None:
+def test_01_worker_killed_after_its_stream_ended_loses_nothing() -> None:
     """Its end lies in the queue and has not been looked at yet."""
     parts = [range(40), range(0)]
     with DataLoader(Parts(parts), batch_size=2, num_workers=2) as loader:
@@ -321,7 +321,7 @@ def test_08_full_arena_loses_no_batch_of_a_stream(workers: int, collate: Any) ->
 
 
 @FEW
-def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> None:
+def test_08_full_arena_is_reported_until_memory_is_free(workers: int) -> None:
     with DataLoader(
         Large(2 * MIB, 20), batch_size=1, num_workers=workers, max_bytes=24 * MIB
     ) as loader:
@@ -346,7 +346,7 @@ def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> No
 
 
 @pytest.mark.parametrize(("is_next", "count"), [(True, 20), (False, 20), (True, 6), (False, 6)])
-def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(
+def test_01_worker_killed_while_its_batch_waits_for_memory_is_reported(
     is_next: bool, count: int
 ) -> None:
     limit = 24 * MIB if count == 20 else 16 * MIB  # it has said its end by then
@@ -440,7 +440,7 @@ def test_01_order_holds_when_memory_is_short_and_a_worker_is_late(at: int, gate:
     assert found == in_circle(2, 12)
 
 
-def test_01_wait_that_is_given_up_anywhere_loses_no_batch_when_memory_is_short(
+def test_01_wait_interrupted_anywhere_loses_no_batch_when_memory_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each wait in turn ends as a timeout or Ctrl-C ends it: before anything was taken."""
@@ -512,7 +512,7 @@ def test_08_drop_last_and_short_batches_hold_when_memory_was_short(workers: int)
 
 
 @FEW
-def test_08_batch_of_a_stream_that_never_fits_is_told_again_and_again(workers: int) -> None:
+def test_08_batch_of_a_stream_that_never_fits_is_reported_repeatedly(workers: int) -> None:
     """It cannot be passed over without a word, and close() ends it."""
     with DataLoader(
         Large(8 * MIB, 3), batch_size=1, num_workers=workers, max_bytes=4 * MIB
@@ -592,7 +592,7 @@ def test_04_ctrl_c_while_waiting_for_a_stream_loses_no_batch(
 
 
 @pytest.mark.parametrize("action", ["draws", "waits"])
-def test_03_workers_of_a_stream_go_at_once_when_their_trainer_dies(
+def test_03_workers_of_a_stream_end_at_once_when_their_trainer_dies(
     program: Callable[..., Program], says: Wire, gate: Wire, action: str
 ) -> None:
     trainer = program(
@@ -645,7 +645,7 @@ class Careful(IterableDataset[int]):
 
 @pytest.mark.parametrize("way", ["break", "del", "close", "loader.close", "error"])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_03_generator_that_is_left_is_closed(workers: int, way: str, says: Wire) -> None:
+def test_03_abandoned_generator_is_closed(workers: int, way: str, says: Wire) -> None:
     loader = DataLoader(Careful(says.path), batch_size=2, num_workers=workers)
     batches = iter(loader)
     assert next(batches).tolist() == [0, 1]
@@ -666,7 +666,7 @@ def test_03_generator_that_is_left_is_closed(workers: int, way: str, says: Wire)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_03_generator_that_is_left_is_closed_before_the_next_one_opens(
+def test_03_abandoned_generator_is_closed_before_the_next_one_opens(
     workers: int, says: Wire
 ) -> None:
     with DataLoader(

@@ -140,7 +140,7 @@ KINDS = [
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_08_every_limit_of_open_files_is_told_and_leaves_none_open(
+def test_08_every_limit_of_open_files_is_reported_and_leaves_none_open(
     program: Callable[..., Program], kind: str
 ) -> None:
     status, out, err = program(LIMITED, kind).finish(50.0)
@@ -155,7 +155,7 @@ def test_forkserver_that_ended_before_is_started_again(program: Callable[..., Pr
     assert (status, out.splitlines(), err) == (0, ["4", "4"], "")
 
 
-def test_forkserver_that_is_killed_while_it_starts_a_worker_is_told_and_started_again(
+def test_forkserver_that_is_killed_while_it_starts_a_worker_is_reported_and_started_again(
     program: Callable[..., Program],
 ) -> None:
     status, out, err = program(KILLED, "meanwhile").finish()

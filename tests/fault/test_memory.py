@@ -320,7 +320,7 @@ def test_08_workers_that_fill_a_memory_cgroup_together_are_not_killed(
     [("RLIMIT_AS", 6 << 30), ("RLIMIT_FSIZE", 64 * MIB), ("RLIMIT_NOFILE", 40)],
 )
 @WORKERS
-def test_08_limits_of_the_process_are_lived_with_or_named(
+def test_08_limits_of_the_process_are_kept_or_named(
     program: Callable[..., Program], limit: str, value: int, workers: int
 ) -> None:
     trainer = program(

@@ -147,7 +147,9 @@ def test_threads_that_the_system_refuses_are_an_error_and_leave_none(
     wait_until(lambda: not worker_threads())
 
 
-def test_04_thread_that_ends_by_a_fault_of_ours_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_04_thread_that_ends_by_a_fault_of_ours_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*_: Any) -> None:
         raise LookupError("a fault")
 
@@ -306,7 +308,7 @@ def test_04_ctrl_c_in_the_trainer_loses_nothing(program: Callable[..., Program])
     assert started.finish() == (0, "True 1\n", "")
 
 
-def test_consumer_is_served_while_threads_compute_in_python() -> None:
+def test_consumer_gets_batches_while_threads_compute_in_python() -> None:
     """Threads that never wait give the consumer its turns; the switch interval is not touched."""
 
     def compute(index: int) -> int:

@@ -129,7 +129,7 @@ class StuckThenTells(Stuck):
         return super().__getitem__(index)
 
 
-def test_04_fast_worker_is_not_held_up_by_a_slow_one_beyond_the_window(
+def test_04_fast_worker_waits_for_a_slow_one_only_when_its_tasks_are_done(
     says: Wire, gate: Wire, tmp_path: Path
 ) -> None:
     dataset = Stuck(0, says.path, gate.path, str(tmp_path / "once"))
@@ -141,7 +141,7 @@ def test_04_fast_worker_is_not_held_up_by_a_slow_one_beyond_the_window(
             check_rows(next(batches), [n])
 
 
-def test_stats_tell_how_long_the_trainer_waited(says: Wire, gate: Wire, tmp_path: Path) -> None:
+def test_stats_say_how_long_the_trainer_waited(says: Wire, gate: Wire, tmp_path: Path) -> None:
     dataset = Stuck(0, says.path, gate.path, str(tmp_path / "once"))
     with DataLoader(dataset, batch_size=4, num_workers=1) as loader:
         release = threading.Timer(0.2, gate.say)
@@ -230,7 +230,7 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_01_ctrl_c_before_or_after_a_death_is_attended_to_costs_no_batch(
+def test_01_ctrl_c_before_or_after_a_death_is_handled_loses_no_batch(
     after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with DataLoader(PidRows(64), batch_size=4, num_workers=2, worker_retries=5) as loader:

@@ -72,7 +72,7 @@ def test_a_quiet_fit_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert callback.verdict is not None
 
 
-def test_what_is_no_loader_is_refused() -> None:
+def test_non_loaders_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"LoaderCallback takes a loader of this package"):
         LoaderCallback(paddle.io.DataLoader(Points()))
     with pytest.raises(ConfigError, match=r"every must be an int of 1 or more, got 0"):

@@ -534,7 +534,7 @@ def carried(kind: str, sample_s: float, options: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
-def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) -> None:
+def test_what_a_dataset_keeps_between_samples_is_kept_the_same(kind: str, sample_s: float) -> None:
     """With two workers or more, which of them makes a batch is chance in Gluon."""
     for options in ONE_WORKER.values():
         both(carried(kind, sample_s, options))
@@ -543,7 +543,9 @@ def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) 
 @pytest.mark.evidence
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
-def test_what_a_dataset_carries_is_the_same_in_every_run(kind: str, sample_s: float) -> None:
+def test_what_a_dataset_keeps_between_samples_is_the_same_in_every_run(
+    kind: str, sample_s: float
+) -> None:
     for options in ONE_WORKER.values():
         run = carried(kind, sample_s, options)
         first = both(run)

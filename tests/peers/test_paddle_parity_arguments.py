@@ -159,7 +159,7 @@ def test_what_paddle_accepts_is_accepted_with_the_same_length(
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_unknown_argument_says_what_was_meant(options: dict[str, object], text: str) -> None:
+def test_unknown_argument_suggests_the_nearest_name(options: dict[str, object], text: str) -> None:
     from reader.compat.paddle import DataLoader
 
     (name,) = options

@@ -214,7 +214,7 @@ def shown(batch: Any) -> list[Any]:
 
 
 @EACH
-def test_workers_keep_what_is_at_two_places_as_the_queue_of_pytorch_does(make: Any) -> None:
+def test_workers_keep_aliases_as_the_queue_of_pytorch_does(make: Any) -> None:
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=make)  # type: ignore[arg-type]
     assert shown(next(iter(loader))) == shown(queued(make(None)))
 
@@ -226,7 +226,7 @@ def test_without_workers_the_batch_is_what_collate_fn_returned_as_in_pytorch(mak
     assert shown(next(iter(ours))) == shown(next(iter(theirs)))
 
 
-def test_samples_without_batching_keep_what_is_at_two_places() -> None:
+def test_samples_without_batching_keep_aliases() -> None:
     samples = [make(None) for make in (a_tensor, views, a_lattice)]
     loader = DataLoader(samples, batch_size=None, num_workers=1, collate_fn=_as_it_is)  # type: ignore[arg-type]
     for found, sample in zip(loader, samples, strict=True):
@@ -245,7 +245,7 @@ def _as_it_is(sample: Any) -> Any:
         if not any(word in make.__name__ for word in ("object", "array", "class"))
     ],
 )
-def test_worker_threads_keep_what_is_at_two_places(make: Any) -> None:
+def test_worker_threads_keep_aliases(make: Any) -> None:
     """Without a pickle there is nothing to find tensors within objects by, nor views of arrays."""
     loader = DataLoader(  # type: ignore[arg-type]
         **EPOCH, num_workers=1, worker_type="thread", collate_fn=make
@@ -253,7 +253,7 @@ def test_worker_threads_keep_what_is_at_two_places(make: Any) -> None:
     assert shown(next(iter(loader))) == shown(make(None))
 
 
-def test_batches_of_one_form_alias_each_as_it_was_made() -> None:
+def test_batches_of_one_form_keep_their_own_aliases() -> None:
     """What is known of a form says nothing of the next batch."""
 
     def make(samples: list[int]) -> Any:
@@ -265,7 +265,7 @@ def test_batches_of_one_form_alias_each_as_it_was_made() -> None:
         assert shown(batch) == shown(queued(make([number])))
 
 
-def test_views_of_a_large_tensor_are_sent_without_the_rest_of_it() -> None:
+def test_views_of_a_large_tensor_are_sent_without_its_rest() -> None:
     """PyTorch moves the whole storage into shared memory; ours sends what the views see."""
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=small_views_of_a_large_tensor)  # type: ignore[arg-type]
     batch = next(iter(loader))

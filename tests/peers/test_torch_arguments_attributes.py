@@ -292,7 +292,7 @@ def test_loader_reports_its_workers_and_counts(persistent: bool) -> None:
     loader.close()
 
 
-def test_options_are_made_of_attributes_that_are_compared_before_they_are_used_again() -> None:
+def test_options_are_made_again_only_if_an_attribute_changed() -> None:
     made = ours.DataLoader(ROWS)
     maker = engine.EngineMaker()
     before = maker.options(made)
@@ -315,7 +315,7 @@ def test_options_are_made_of_attributes_that_are_compared_before_they_are_used_a
     ],
     ids=shown,
 )
-def test_a_changed_attribute_is_heeded_by_the_next_epoch(
+def test_a_changed_attribute_takes_effect_in_the_next_epoch(
     change: dict[str, Any], found: Any
 ) -> None:
     made = ours.DataLoader(range(6), batch_size=2)  # type: ignore[arg-type]

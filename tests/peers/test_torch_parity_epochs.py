@@ -55,7 +55,7 @@ def taken_of(batches: Any) -> Any:
         return "failed"
 
 
-def test_what_pytorch_showed_is_believed(request: pytest.FixtureRequest) -> None:
+def test_recorded_results_of_pytorch_are_used(request: pytest.FixtureRequest) -> None:
     """Else its loader runs again in every test, which takes minutes and is seen nowhere."""
 
     def act(loader: Any) -> Any:
@@ -153,7 +153,7 @@ def test_generator_decides_order_and_seeds_and_goes_on_the_same(workers: int) ->
 
 @WORKERS
 @pytest.mark.parametrize("persistent", [False, True])
-def test_workers_are_told_the_same_of_themselves(workers: int, persistent: bool) -> None:
+def test_worker_info_is_the_same(workers: int, persistent: bool) -> None:
     def act(loader: Any) -> Any:
         options = {"persistent_workers": persistent and workers > 0}
         made = loader(Seeds(), 2, num_workers=workers, **options)

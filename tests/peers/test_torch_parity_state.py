@@ -130,7 +130,7 @@ def test_nothing_is_left_after_a_short_last_batch(workers: int) -> None:
 @pytest.mark.sampled(2)
 @WORKERS
 @pytest.mark.parametrize("every", [1, 3, 0, None])
-def test_stream_goes_on_exactly_however_often_its_state_is_looked_at(
+def test_stream_resumes_exactly_however_often_its_state_is_taken(
     every: int | None, workers: int
 ) -> None:
     def make(kind: Any, **options: Any) -> Any:

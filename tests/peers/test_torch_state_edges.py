@@ -211,7 +211,7 @@ def test_sampler_whose_state_is_of_the_epoch_before_begins_anew(
 
 @EVERY
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_a_dataset_counted_is_kept_however_seldom_it_is_looked_at(
+def test_counts_of_a_dataset_are_kept_however_seldom_its_state_is_taken(
     workers: int, every: int
 ) -> None:
     def make() -> Any:
@@ -224,7 +224,7 @@ def test_what_a_dataset_counted_is_kept_however_seldom_it_is_looked_at(
 
 
 @pytest.mark.parametrize("is_itself", [False, True])
-def test_state_of_a_stream_is_there_as_soon_as_its_epoch_is_begun(is_itself: bool) -> None:
+def test_a_stream_has_a_state_as_soon_as_its_epoch_begins(is_itself: bool) -> None:
     def make() -> Any:
         return StatefulDataLoader(Late(5, is_itself), None)
 

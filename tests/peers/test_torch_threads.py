@@ -126,7 +126,7 @@ def test_error_of_a_thread_comes_at_its_place_in_pytorchs_words() -> None:
     assert got == [[0.0, 1.0], [2.0, 3.0], words, [6.0, 7.0], [8.0, 9.0], [10.0]]
 
 
-def test_streams_are_dealt_to_threads_as_to_processes() -> None:
+def test_streams_are_divided_among_threads_as_among_processes() -> None:
     theirs = torch.utils.data.DataLoader(Stream(), 2, num_workers=2)
     wanted = [batch.tolist() for batch in theirs]
     assert [batch.tolist() for batch in DataLoader(Stream(), 2, **THREADS)] == wanted
@@ -193,7 +193,7 @@ def test_context_whose_processes_are_threads_asks_for_threads() -> None:
     assert [batch.tolist() for batch in loader] == [[os.getpid()] * 2] * 2
 
 
-def test_context_of_a_user_goes_by_the_method_it_is_derived_from() -> None:
+def test_a_users_context_counts_as_the_method_it_is_derived_from() -> None:
     loader = DataLoader(Pids(4), 2, num_workers=2, multiprocessing_context=OwnContext())
     assert all(os.getpid() not in batch.tolist() for batch in loader)
 

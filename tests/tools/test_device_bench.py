@@ -61,7 +61,7 @@ def test_table_has_a_row_for_each_loader_of_each_work() -> None:
     ]
 
 
-def test_what_missed_its_goal_on_a_gpu_is_named() -> None:
+def test_a_missed_goal_on_a_gpu_is_named() -> None:
     good = {
         "tests": {"passed": 3, "failed": []},
         "soak": {"failed": ""},

@@ -36,7 +36,7 @@ def test_pythons_are_chosen_by_version_and_by_path(tmp_path: Path) -> None:
     assert wheels.chosen(["3.12", "/b/python3.14t"], found)[1] == Path("/b/python3.14t")
 
 
-def test_a_python_that_is_not_there_is_refused() -> None:
+def test_a_missing_python_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"there is no Python 3\.19 here, but 3\.10"):
         wheels.chosen(["3.19"], {"3.10": Path("/a/python3.10")})
 
@@ -50,7 +50,7 @@ def test_the_oldest_numpy_is_at_the_floor_or_above_it() -> None:
     assert set(classifiers) <= wheels.OLDEST_NUMPY.keys()
 
 
-def test_what_was_found_is_refused() -> None:
+def test_forbidden_findings_are_refused() -> None:
     wheels.refuse([])
     with pytest.raises(SystemExit, match=r"wheels: a\nwheels: b"):
         wheels.refuse(["a", "b"])
@@ -67,7 +67,7 @@ def test_a_library_beside_the_package_is_found(tmp_path: Path) -> None:
     assert f"{wheel.name} lacks {module}" in problems
 
 
-def test_the_release_builds_by_targets_that_there_are() -> None:
+def test_the_release_builds_existing_targets() -> None:
     workflow = (ROOT / ".github/workflows/release.yml").read_text()
     targets = set(re.findall(r"\bmake ([a-z-]+)", workflow))
     assert targets == {"wheels"}
