@@ -1,4 +1,4 @@
-"""num_workers="auto" on a cluster: as many workers as are waited for, and as it has room for."""
+"""num_workers="auto" on a cluster: as many workers as the loop needs and the cluster can run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
 
 class Steps:
-    """Takes batches, each of which is the next, until something is so."""
+    """Takes batches, each of which must be the next, until a condition holds."""
 
     def __init__(self, loader: Any) -> None:
         self.batches: Iterator[Any] = iter(loader)

@@ -1,4 +1,4 @@
-"""The faces with workers on a cluster: what workers of this machine give, beside it."""
+"""The faces with workers on a cluster, beside workers of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many batches are in flight by default: what hides their way, and no more than its bytes."""
+"""Batches in flight by default: enough to hide their transfer, and within the bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Part(IterableDataset[int]):
 
 
 class Large:
-    """Samples of 1 MiB, which take no time."""
+    """Samples of 1 MiB, made at once."""
 
     def __init__(self, count: int) -> None:
         self.count, self.made = count, np.zeros(1 << 20, np.uint8)

@@ -1,4 +1,4 @@
-"""A profile of remote workers: their times by the trainer's clock, and what is to be changed."""
+"""A profile of remote workers: their times by the trainer's clock, and the advice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Computes(Timed):
 
 
 def verdict_of(seen: Any, **changed: Any) -> Any:
-    """The verdict of a profile, had the machine memory enough for whatever else it does."""
+    """The verdict of a profile, as if the machine had enough memory for all its work."""
     measured = replace(seen.measured, memory_stall_s=0.0, **changed)
     return judge(measured, replay(seen, measured))
 
@@ -103,7 +103,7 @@ def test_times_of_another_machine_are_converted_to_the_local_clock(away: Ray) ->
     for before, after in itertools.pairwise(order):
         assert (records[f"{before}_ns"] <= records[f"{after}_ns"]).all(), (before, after)
     assert (records["fetch_ns"] > 0.02e9).all()
-    # what samples say themselves, less what the clock is ahead
+    # the samples' own times, less the lead of that clock
     slack_ns = 2 * error_s * 1e9 + 1e6
     for record, (began, done) in zip(records, made):
         assert record["begun_ns"] - slack_ns < began.min() - AHEAD_S * 10**9

@@ -103,7 +103,7 @@ def test_killed_node_costs_no_batch(cluster: Any, backend: Ray) -> None:
             if n == 60:
                 cluster.remove_node(node, allow_graceful=False)
     whole(batches, 800, 4)
-    # or Ray starts the next test's actors on the node that is gone
+    # or Ray starts the next test's actors on the dead node
     await_nodes(cluster.address, 3)
 
 

@@ -38,7 +38,7 @@ def backend(cluster: Any) -> Iterator[Ray]:
 
 
 class Numbered:
-    """Rows that say which process made them."""
+    """Rows with the pid of the process that made them."""
 
     def __init__(self, count: int, first: int, pause_s: float = 0.0) -> None:
         self.count, self.first, self.pause_s = count, first, pause_s
@@ -187,7 +187,7 @@ def test_each_program_has_its_turn(backend: Ray) -> None:
         first, second = iter(many), iter(few)
         next(first), next(second)
         places = [int(next(second)[0]) for _ in range(20)]
-    # whoever has but two under way waits for a few batches of the other one, not for all 32
+    # a program with only two in flight waits for a few batches of the other one, not for all 32
     assert max(np.diff(places)) < 16
 
 

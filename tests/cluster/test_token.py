@@ -1,4 +1,4 @@
-"""A cluster that asks for a token: who has none is told what to do, and who has it gets batches."""
+"""A cluster with a token: a program without it gets the remedy, one with it gets batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that have another lodreader than the trainer: told by name within seconds, and no death."""
+"""Nodes with another lodreader than the trainer: named within seconds, and no death."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ client.internal_kv_put(key, json.dumps(told).encode(), True, space)
 
 
 def cluster_says(address: str, python: str) -> str:
-    """Have a cluster say that its Python is another; returns what it said before."""
+    """Let a cluster report another Python; returns the earlier one."""
     program = [sys.executable, "-c", SAYS_OF_ITSELF, address, python]
     return subprocess.run(program, check=True, capture_output=True, text=True).stdout.strip()
 

@@ -1,4 +1,4 @@
-"""What a collate_fn put at two places is one thing in the user's batch, in each kind of loader."""
+"""An object that a collate_fn puts at two places stays one object in the user's batch."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_no_python_code_runs_for_a_sample(name: str, tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert epochs[0] == epochs[1] == -(-len(dataset) // 16)
-    # the first sample says what form batches have, once in each epoch's worker
+    # the first sample decides the form of batches, once per worker and epoch
     assert len([each for each in calls if each.endswith(("datasets.py", "subset.py"))]) <= 4
 
 
@@ -149,7 +149,7 @@ def test_keys_outside_of_the_arrays_raise_as_before(
             return type(error), str(error).partition("\n")[0]
 
     dataset = ARRAYS[name](tmp_path)
-    # the texts differ in the name of the dataset's class alone
+    # the texts differ only in the name of the dataset's class
     wanted = outcome(plain(dataset))
     assert str(outcome(dataset)).replace(type(dataset).__name__, "Calls") == str(wanted).replace(
         type(dataset).__name__, "Calls"

@@ -1,4 +1,4 @@
-"""Workers that are chosen while training: no batch is lost or changed by it."""
+"""A number of workers that is found while training: no batch is lost or changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = [
 
 
 class Waiting:
-    """Numbers that take a time without a core."""
+    """Numbers that take time without a core."""
 
     def __init__(self, seconds: float = 0.004, count: int = 480) -> None:
         self.seconds, self.count = seconds, count
@@ -73,12 +73,12 @@ def test_workers_that_the_loop_does_not_need_get_no_more_tasks() -> None:
         for _ in loader:
             time.sleep(0.01)
             found.add(loader.chosen["num_workers"])
-    assert min(found) == 1  # a busy machine may have the loop wait now and then
+    assert min(found) == 1  # on a busy machine the loop may wait now and then
     assert loader.chosen["prefetch_factor"] == 2
 
 
 def changing(monkeypatch: pytest.MonkeyPatch, choices: Iterator[int]) -> None:
-    """Have the number of workers change at each look."""
+    """Change the number of workers at each reading."""
 
     def read(self: Any, now: Any) -> Choice:
         self.choice = Choice(next(choices), self.choice.factor)
@@ -190,7 +190,7 @@ def test_two_concurrent_loops_lose_nothing(
 
 
 class Computing(Waiting):
-    """Samples that take a core, and leave the GIL alone."""
+    """Samples that use a core without the GIL."""
 
     BLOCK = bytes(1 << 16)
 
@@ -202,7 +202,7 @@ class Computing(Waiting):
 
 
 def share_of(dataset: Any, kind: dict[str, Any]) -> float | None:
-    """Return how much of the time of their batches the workers compute."""
+    """Return which part of their batches' time the workers compute."""
     with DataLoader(dataset, batch_size=4, num_workers="auto", **kind) as loader:
         batches, readings = iter(loader), []
         auto, pool = loader._engine.auto, loader._engine._cache.newest

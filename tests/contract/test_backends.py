@@ -1,4 +1,4 @@
-"""Any backend is lent, given back and closed alike, a pool or not."""
+"""Every backend, pool or not, is lent, released and closed alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot work is refused at the earliest moment, with value and remedy."""
+"""Bad input is refused as early as possible, with value and remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reader import ConfigError, ConfigTypeError, DataLoader, ReaderError
 from tests.datasets import NoLength, Rows
 from tests.names import shown
 
-# name of the argument -> (value, is it the type that is wrong, part of the text)
+# name of the argument -> (value, whether its type is wrong, part of the text)
 WRONG: list[tuple[str, Any, bool, str]] = [
     ("batch_size", 0, False, "batch_size must be an int of 1 or more, got 0"),
     ("batch_size", -3, False, "got -3"),
@@ -244,5 +244,5 @@ def test_faces_of_libraries_take_a_string_as_samples() -> None:
     theirs: Any = torch.utils.data.DataLoader("abc", batch_size=2)  # type: ignore[arg-type,var-annotated]
     ours: Any = reader.compat.torch.DataLoader("abc", batch_size=2)
     assert list(ours) == list(theirs) == wanted
-    # Paddle's own gives nothing at all: it drops batches without a tensor
+    # Paddle's own yields nothing: it drops batches without a tensor
     assert list(reader.compat.paddle.DataLoader("abc", batch_size=2)) == wanted

@@ -1,4 +1,4 @@
-"""Cached datasets in loaders: the same batches, made once, whoever fetches them."""
+"""Cached datasets in loaders: the same batches, made once, with any workers."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ if __name__ == "__main__":
 """
 
 
-LAUNCHED = {  # what launchers tell each of two ranks
+LAUNCHED = {  # the environment that launchers set for each of two ranks
     "torchrun": {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
     "paddle": {"PADDLE_TRAINERS_NUM": "2", "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1"},
     "srun": {"SLURM_NTASKS": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
     "mpirun": {"OMPI_COMM_WORLD_SIZE": "2"},
 }
-MADE_TWICE = {  # no ranks, or of two launches: samples may depend on what they do not share
+MADE_TWICE = {  # no ranks, or ranks of two launches: samples may depend on unshared settings
     "alone": [{}, {}],
     "one": [{**LAUNCHED["torchrun"], "WORLD_SIZE": "1"}] * 2,
     "two launches": [{**LAUNCHED["torchrun"], "MASTER_PORT": port} for port in ("29500", "29501")],
@@ -173,7 +173,7 @@ def test_ranks_of_one_host_use_the_memory_of_one(launcher: str, tmp_path: Path) 
     log = tmp_path / "log"
     with ranks_of(log, [{**LAUNCHED[launcher], "RANK": number} for number in "01"]) as ranks:
         sizes = [bytes_after_an_epoch(rank) for rank in [*ranks, ranks[0]]]
-        ranks[0].kill()  # what it kept stays with the other
+        ranks[0].kill()  # its entries stay with the other
         sizes.append(bytes_after_an_epoch(ranks[1]))
     assert len(set(sizes)) == 1
     assert sorted(map(int, log.read_text().split())) == list(range(24))
@@ -461,7 +461,7 @@ def test_a_cache_within_a_cache_is_refused(root: Path, tmp_path: Path) -> None:
             cache(inner, disk=tmp_path)
     with pytest.raises(ConfigError, match=r"this Slow is cached already: pass memory= and disk="):
         cache(cache(Slow(tmp_path / "log"), memory="1MB"), disk=tmp_path)
-    whole = cache(folder, memory="1MB", what="samples")  # of what the transforms gave
+    whole = cache(folder, memory="1MB", what="samples")  # of the results of the transforms
     assert np.array_equal(whole[1][0], folder[1][0])
 
 

@@ -1,4 +1,4 @@
-"""The ceiling of a step: measured on batches that are kept; the loader is left alone."""
+"""The ceiling of a step: measured on kept batches; the loader is not changed."""
 
 from __future__ import annotations
 

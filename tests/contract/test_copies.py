@@ -1,4 +1,4 @@
-"""How samples get into a batch: each way to copy gives the same bytes, and the rule says which."""
+"""Copies of samples into a batch: each way gives the same bytes, and a rule chooses the way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have batches of every size copied past the cache."""
+    """Copy batches of every size past the cache."""
     monkeypatch.setattr("reader.worker.loop.cache_nbytes", lambda: 0)
 
 
@@ -133,7 +133,7 @@ def test_the_threshold_of_uncached_copies_follows_the_batches_in_flight(
     with DataLoader(range(4000), batch_size=4, **options) as loader:
         chosen = set()
         for _ in loader:
-            found = loader.stats()["arena"]["uncached_from_bytes"]  # it looks for a choice, too
+            found = loader.stats()["arena"]["uncached_from_bytes"]  # it asks for the choice, too
             workers, factor = loader.chosen["num_workers"], loader.chosen["prefetch_factor"]
             chosen.add((workers, factor))
             assert found == cache_nbytes() // (2 * workers * factor)

@@ -1,4 +1,4 @@
-"""An epoch without workers is opened with what usual steps need; the Epoch is made by need."""
+"""An epoch without workers opens with what usual steps need; the Epoch is made by need."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_epoch_can_be_made_by_need_at_any_position(asked_after: int) -> None
     found = [next(batches) for _ in range(asked_after)]
     assert len(batches) == BATCHES
     assert not is_needed(batches)
-    assert batches.epoch.is_usable  # as the Epoch says, unless the epoch is over
+    assert batches.epoch.is_usable  # as the Epoch does, unless the epoch is over
     assert is_needed(batches)
     found += list(batches)
     assert sorted(int(key) for batch in found for key in batch) == list(range(COUNT))
@@ -122,7 +122,7 @@ def test_a_state_resumes_after_usual_steps(left_after: int) -> None:
 
 
 class Sampler:
-    """Yields lists; what `at` says is done before batch 2."""
+    """Yields lists; does the action `at` before batch 2."""
 
     def __init__(self, at: Any) -> None:
         self.at = at

@@ -1,4 +1,4 @@
-"""What an engine does for whatever face composes it, beyond `reader.DataLoader` and its peers."""
+"""What an engine does for any face, beyond the faces of the package."""
 
 from __future__ import annotations
 

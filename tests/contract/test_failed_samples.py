@@ -1,4 +1,4 @@
-"""Samples that fail: left out or replaced, by whoever fetches them, and told of."""
+"""Samples that fail: left out or replaced, with any workers, and reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EACH = [
 
 
 class Files:
-    """Numbers, of which some cannot be read."""
+    """Numbers, some of which cannot be read."""
 
     def __init__(self, count: int = 64, bad: tuple[int, ...] = BAD) -> None:
         self.count, self.bad = count, frozenset(bad)
@@ -288,7 +288,7 @@ def test_a_damaged_state_is_refused() -> None:
 
 
 def test_a_state_that_holds_rows_of_a_batch_is_refused() -> None:
-    """Earlier versions filled short batches up from the next one, and saved what was left of it."""
+    """Earlier versions filled short batches from the next one, and saved the rest of that one."""
     loader = DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4)
     state = loader.state_dict()
     spare = {"batch": 1, "keys": list(range(8, 16)), "at": 1, "bad": []}
@@ -307,7 +307,7 @@ def test_too_many_failed_samples_end_the_epoch_with_an_error_that_names_them(way
         with pytest.raises(DatasetError) as caught:
             for _ in batches:
                 count += 1
-        assert count == 2  # they are delivered, and then it is told
+        assert count == 2  # they are delivered, and then reported
         text = str(caught.value)
         assert "3 samples of epoch 0 have failed, and error_budget=2 allows 2" in text
         assert "3 of OSError (index 1, 9, 10; 'file 1 is damaged')" in text
@@ -428,7 +428,7 @@ def test_an_exhausted_generator_raises_its_error(way: str) -> None:
 
 
 class Refused(Files):
-    """Raises what says that the program is wrong."""
+    """Raises an error that means that the program is wrong."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the feeder tells of workers and of batches that did not come: named, and counted."""
+"""The feeder's reports of workers and of missing batches: named, and counted."""
 
 from __future__ import annotations
 

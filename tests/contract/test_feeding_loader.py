@@ -1,4 +1,4 @@
-"""Loaders that a static program reads from by itself: epochs, early ends, errors, what is left."""
+"""Loaders that a static program reads by itself: epochs, early ends, errors, leftovers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def endless() -> Iterator[Any]:
 
 
 class Program:
-    """A program that reads from a loader and gives back the first number it read."""
+    """A program that reads from a loader and returns the first number it read."""
 
     def __init__(self, capacity: int = 3, **options: Any) -> None:
         feed_list = inputs()
@@ -237,7 +237,7 @@ def test_epoch_that_no_run_took_from_is_reset(old_ir: None) -> None:
         program.loader.start()
         program.loader.reset()
         program.loader.reset()
-    assert calls == []  # the program never ran: nothing was asked of the generator
+    assert calls == []  # the program never ran: the generator was not called
     assert program.epoch() == [0.0, 1.0]
     program.loader.start()
     program.loader.reset()
@@ -370,7 +370,7 @@ def test_good_batches_are_read_before_the_run_fails_and_reset_raises_the_error(
         program.loader.set_batch_generator(batches(3))
         assert program.epoch() == [0.0, 1.0, 2.0]
         assert program.loader.error is None
-        caplog.clear()  # a record keeps its traceback, and that the engine of its frames
+        caplog.clear()  # a record keeps its traceback, which keeps the engine of its frames
 
 
 def test_failed_run_is_the_context_of_the_error_that_reset_raises(old_ir: None) -> None:

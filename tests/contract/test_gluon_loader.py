@@ -362,7 +362,7 @@ def test_without_workers_no_epoch_is_prefetched() -> None:
 
 
 class Pulled:
-    """A sampler that tells how many batches were drawn."""
+    """A sampler that counts the batches drawn."""
 
     def __init__(self) -> None:
         self.drawn = 0

@@ -1,4 +1,4 @@
-"""The state with which a worker begins an epoch comes before its batches, and goes with its run.
+"""The state with which a worker begins an epoch arrives before its batches, and ends with its run.
 
 Imports the wire. Holds nothing.
 """
@@ -16,7 +16,7 @@ THREAD = pytest.mark.parametrize("is_thread", [False, True])
 
 
 class Steps(Handover):
-    """Asks, within a step and outside of it, to be alone."""
+    """Asks whether it is alone, within a step and outside of it."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -55,7 +55,7 @@ def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -
         assert channel.next_task() == (TaskKind.TASK_NEXT, None)
         channel.write([1])
         found = None
-        while found is None:  # a notice that all states have come is before it
+        while found is None:  # the notice that all states have come is before it
             found = feeder.take(5)
         assert found is not False
         assert feeder.has_initial_states

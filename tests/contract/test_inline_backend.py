@@ -1,4 +1,4 @@
-"""Batches made in the thread that iterates: what a face with `is_as_collated` gets."""
+"""Batches made in the thread that iterates, as a face with `is_as_collated` gets them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 
 def held(loader: DataLoader) -> int:
-    """How many slots the trainer holds, the loader's own statistics say."""
+    """Return how many slots the trainer holds, by the loader's statistics."""
     return int(loader.stats()["arena"]["held_slots"])
 
 
@@ -46,7 +46,7 @@ def test_02_1000_kept_batches_stay_right_and_their_memory_comes_back(workers: in
         for batch in loader:
             del batch
         assert held(loader) == 0
-        # the reader thread gives it back, in its own time
+        # the reader thread gives it back to the system later
         wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < full // 10)
 
 
@@ -95,7 +95,7 @@ def _torchs(dataset: Any, options: dict[str, Any]) -> Any:
 
 
 class _Pairs:
-    """A batch sampler whose order can only be drawn again; it knows the dataset."""
+    """A batch sampler with a replayed order, which refers to the dataset."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -293,7 +293,7 @@ def test_02_ragged_batches_reuse_slots_too(workers: int) -> None:
             del batch
         arena = loader.stats()["arena"]
         if workers == 0:
-            assert arena is None  # what is not stacked lies in no arena
+            assert arena is None  # batches that are not stacked lie in no arena
             return
         assert arena["held_slots"] == 0
         assert arena["owned_bytes"] < 8 << 20

@@ -30,7 +30,7 @@ def train(**options: Any) -> None:
 
 @pytest.mark.parametrize("switch_s", [0.005, 1e-6])
 def test_07_global_random_state_is_not_touched(cell: dict[str, Any], switch_s: float) -> None:
-    """With num_workers=0 and no seed the dataset itself draws from it, as it asked to."""
+    """With num_workers=0 and no seed the dataset itself draws from the global state."""
     random.seed(5)
     np.random.seed(5)
     wanted = [(random.random(), np.random.random(), np.random.normal()) for _ in range(20)]

@@ -179,7 +179,7 @@ def test_01_shard_of_ranks_and_workers_covers_everything_once() -> None:
 
 
 class Runs(IterableDataset[Any]):
-    """Runs of numbers of any length, dealt out by `reader.shard`."""
+    """Runs of numbers of any length, divided by `reader.shard`."""
 
     def __iter__(self) -> Iterator[Any]:
         for number in shard(range(23)):
@@ -266,7 +266,7 @@ def classes() -> dict[str, Any]:
             return iter(range(7))
 
     class Indexed(IterableDataset[int]):
-        """One of ours counts as iterable, whatever else it has."""
+        """A subclass of ours counts as iterable, whatever else it has."""
 
         def __iter__(self) -> Iterator[int]:
             return iter(range(7))

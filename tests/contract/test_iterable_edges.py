@@ -119,7 +119,7 @@ def test_01_containers_strings_and_objects_collate_as_with_an_index(workers: int
 
 @FEW
 def test_01_batches_may_be_unlike_each_other(workers: int) -> None:
-    """Only samples of one batch must be alike; the remembered form is not held against others."""
+    """Only samples of one batch must be alike; the remembered form does not bind other batches."""
     items = [np.zeros(2), np.ones(2), np.zeros(3), np.ones(3), "a", "b", (1, "x"), (2, "y"), 5, 6]
     items += [{"a": 1}, {"a": 2}, {"b": 1, "a": 2}, {"b": 3, "a": 4}, np.zeros(2), np.ones(2), None]
     with DataLoader(
@@ -404,7 +404,7 @@ def test_04_endless_stream_is_drawn_no_further_than_the_batches_in_flight(
         never = threading.Event()
         while pool.feeder.is_busy():
             never.wait(0.01)
-        ahead = pool.window if workers else 0  # without workers nothing is drawn ahead
+        ahead = pool.window if workers else 0  # without workers no sample is drawn ahead
         assert marks(log) == 2 * (ahead + 1)
 
 

@@ -19,12 +19,12 @@ LIBRARIES = {"torch": "torch.utils.data", "paddle": "paddle.io"}
 
 
 def info_of(library: str) -> Any:
-    """What the library says of this worker."""
+    """The worker info of a library."""
     return importlib.import_module(LIBRARIES[library]).get_worker_info()
 
 
 class Split:
-    """A stream that splits itself by the function of a library, as most programs' own do."""
+    """A stream that splits itself by the function of a library, as most programs do."""
 
     def __init__(self, library: str, count: int = 12) -> None:
         self.library = library
@@ -37,7 +37,7 @@ class Split:
 
 
 class Described:
-    """Yields what a library and this package say of the worker: True, where they say the same."""
+    """Yields whether the worker info of a library equals that of this package."""
 
     def __init__(self, library: str) -> None:
         self.library = library

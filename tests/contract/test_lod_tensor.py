@@ -36,7 +36,7 @@ def test_bytes_are_shared_with_numpy_both_ways(kind: str) -> None:
         assert view.ctypes.data == array.ctypes.data
         assert view.dtype == array.dtype
         assert view.flags.writeable
-    if kind not in ("M8[s]", "m8[ns]", "V5"):  # what the buffer protocol has no letters for
+    if kind not in ("M8[s]", "m8[ns]", "V5"):  # types that the buffer protocol lacks
         assert memoryview(tensor).shape == (2, 3)
         assert memoryview(tensor).nbytes == array.nbytes
 
@@ -231,7 +231,7 @@ def test_array_protocol_converts_and_copies_as_numpy_asks() -> None:
     tensor = LoDTensor(np.arange(3.0))
     assert np.asarray(tensor, dtype="f4").dtype == np.float32
     assert np.array(tensor).ctypes.data != address(tensor)
-    if IS_NUMPY_2:  # to others copy=False is a wish
+    if IS_NUMPY_2:  # for others copy=False is a wish
         with pytest.raises(ValueError, match="copy"):
             np.array(tensor, dtype="f4", copy=False)
     assert tensor.__array_interface__["data"][0] == address(tensor)
@@ -321,7 +321,7 @@ def test_tensor_released_by_a_thread_without_the_interpreter_is_released() -> No
     address = ctypes.c_void_p.from_address(managed + 56).value
     deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)  # called without the GIL
     deleter(managed)
-    for _ in range(1000):  # the main thread does it on its way
+    for _ in range(1000):  # the main thread does it later
         if seen() is None:
             break
     assert seen() is None

@@ -1,4 +1,4 @@
-"""The next epoch: begun ahead, chosen by set_epoch, told to the workers' copies (2.1, 2.3, 2.6)."""
+"""The next epoch: prefetched, chosen by set_epoch, told to the workers' copies (2.1, 2.3, 2.6)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Epochs(Rows):
 
 
 class Hidden(Epochs):
-    """Keeps its epoch where nobody looks for it."""
+    """Keeps its epoch in an unusual attribute."""
 
     def __init__(self, count: int = 8) -> None:
         super().__init__(count)
@@ -84,7 +84,7 @@ class Joined(Epochs):
 
 
 class Rolled:
-    """A sampler that begins at its epoch and counts only when it is told, as torch's does."""
+    """A sampler that begins at its epoch and counts only by set_epoch, as torch's does."""
 
     def __init__(self, count: int = 8) -> None:
         self.count = count
@@ -163,7 +163,7 @@ def test_01_prefetched_epochs_are_whole_and_equal_others(workers: int) -> None:
 
 
 def test_epoch_of_the_loader_counts_requested_epochs() -> None:
-    """`loader.epoch` is what the next iter() begins, begun ahead or not."""
+    """`loader.epoch` is the epoch that the next iter() begins, prefetched or not."""
     with DataLoader(Rows(8), batch_size=4, num_workers=1, **AHEAD) as loader:
         for epoch in range(3):
             assert loader.epoch == epoch
@@ -279,7 +279,7 @@ def test_child_of_a_fork_takes_no_epoch_that_its_parent_began() -> None:
 
 
 def choices(sampler: Any, loader: DataLoader, epochs: list[int | None]) -> list[list[int]]:
-    """Iterate once for each; None lets the sampler be."""
+    """Iterate once for each; None sets no epoch."""
     found = []
     for epoch in epochs:
         if epoch is not None:
@@ -338,7 +338,7 @@ def test_01_epoch_chosen_for_a_distributed_sampler_is_honoured(
 
 @EITHER
 def test_01_epoch_that_is_the_one_the_sampler_counted_to_is_honoured(ahead: bool) -> None:
-    """Begun ahead for epoch 1, the sampler counts to 2, and 2 is what the user chooses."""
+    """Prefetched for epoch 1, the sampler counts to 2, and the user chooses 2."""
     make = samplers()["ours"]
     sampler = make()
     with DataLoader(
@@ -606,7 +606,7 @@ class Fails:
 def test_01_sampler_that_fails_in_a_prefetched_epoch_loses_no_batch_of_this_one(
     kind: type[BaseException], at_once: bool
 ) -> None:
-    """Whatever comes of the next epoch, the last batch of this one arrives, at once or after."""
+    """The last batch of this epoch arrives, whatever happens to the next one."""
     with DataLoader(
         Rows(8), batch_sampler=Fails(kind("x"), at_once), num_workers=1, **AHEAD
     ) as loader:
@@ -621,7 +621,7 @@ def test_01_sampler_that_fails_in_a_prefetched_epoch_loses_no_batch_of_this_one(
                 assert kind is KeyboardInterrupt
         assert found == [[0, 1], [2, 3], [4, 5]]
         del batches
-        for _ in range(3):  # the trouble is told, or was; then all goes on
+        for _ in range(3):  # the error is raised, or was; then the loop goes on
             try:
                 if len(list(loader)) == 3:
                     break

@@ -1,4 +1,4 @@
-"""The face for PyTorch beside an older one, whose loader and WorkerInfo lack what 2.13's have.
+"""The face for PyTorch beside an older PyTorch, whose loader and WorkerInfo have less than 2.13's.
 
 `make extras` runs it beside the oldest; here stand-ins do without the same things.
 """

@@ -20,7 +20,7 @@ COUNT = 24
 
 
 class Filled(Dataset[Any]):
-    """Samples of one form, written to `out` where it is given; `own` says how."""
+    """Samples of one form, written to `out` if it is passed; `own` says how."""
 
     def __init__(self, make: Callable[[int], Any], write: Callable[[Any, Any], Any]) -> None:
         self.make, self.write = make, write
@@ -37,7 +37,7 @@ class Filled(Dataset[Any]):
 
 
 def into(sample: Any, out: Any) -> Any:
-    """Write what has a row to it, and return the sample with the rows."""
+    """Write each field that has a row into it, and return the sample with the rows."""
     if isinstance(sample, dict):
         return {key: into(sample[key], out[key]) for key in sample}
     if isinstance(sample, tuple):

@@ -243,7 +243,7 @@ def test_drop_last_group_must_be_a_bool_or_none() -> None:
 def test_01_error_inside_a_group_keeps_its_batches_for_the_next_call(
     workers: int, bad: int
 ) -> None:
-    """Eight batches for three places; the bad one is told at its place, all others arrive."""
+    """Eight batches for three places; the bad one is an error in its place, all others arrive."""
     dataset = At(4 * bad, Raise(lambda: ValueError("bad")), 32)
     with DataLoader(
         dataset, batch_size=4, num_workers=workers, places=["cpu"] * 3, persistent_workers=True
@@ -260,7 +260,7 @@ def test_01_error_inside_a_group_keeps_its_batches_for_the_next_call(
                     found.append("error")
             good = [n for n in range(8) if n != bad]
             wanted: list[Any] = [good[at : at + 3] for at in range(0, 7, 3)]
-            # told when the batches before it are gathered, before the group that they are in
+            # raised when the batches before it are gathered, before their group
             wanted.insert(sum(1 for n in range(bad)) // 3, "error")
             assert found == wanted
 
@@ -322,7 +322,7 @@ def test_02_batches_of_a_group_are_the_users_own() -> None:
 
 
 def test_places_keep_at_least_a_group_in_flight() -> None:
-    """With fewer workers than places the window is that of the places."""
+    """With fewer workers than places, as many batches are in flight as there are places."""
     for places, workers, window in ((4, 0, 2 * 4 + 2 * 4), (4, 1, 2 * 4), (2, 3, 2 * 3)):
         loader = DataLoader(Rows(), num_workers=workers, places=["cpu"] * places)
         assert loader.config.window == window

@@ -1,4 +1,4 @@
-"""A profile of a real loop: the times of its batches, in order, and the sample that was slow."""
+"""A profile of a real loop: the times of its batches, in order, and the slow sample."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ QUICK: dict[str, Any] = {
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.alone  # it times what a sample takes
+@pytest.mark.alone  # it measures the time of a sample
 @pytest.mark.parametrize("way", QUICK)
 @pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
 def test_one_slow_sample_of_many_quick_ones_is_named(workers: int, kind: str, way: str) -> None:
@@ -135,7 +135,7 @@ def test_one_slow_sample_of_many_quick_ones_is_named_in_each_face(face: str, wor
 
 
 def test_a_slow_sample_among_rows_of_guests_is_named() -> None:
-    """Workers that make each other's rows: who waits for the last row names it."""
+    """Workers that make each other's rows: whoever waits for the last row names its sample."""
 
     class Pure(Quick):
         has_pure_samples = True
@@ -166,7 +166,7 @@ def test_batches_out_of_order_have_times() -> None:
 
 
 def test_the_last_batches_are_kept_and_all_are_counted() -> None:
-    """The log holds 512; those before it are kept where the profile looked in time."""
+    """The log holds 512 records; the profile keeps earlier ones if it reads them in time."""
     with reader.DataLoader(list(range(6000))) as loader, reader.profile(loader) as seen:
         assert len(list(loader)) == 6000
     assert seen.batches == 6000
@@ -315,7 +315,7 @@ def test_each_loader_of_a_pool_has_its_own_computing_time() -> None:
     [(2, 2, "process"), (2, 16, "process"), (16, 2, "thread"), (1, 64, "process")],
 )
 def test_times_of_all_batches_are_known(workers: int, factor: int, kind: Any) -> None:
-    """However many wait to be taken: those of a worker may be far apart, or come all at once."""
+    """For any number of waiting batches: those of one worker may come far apart, or all at once."""
     options: dict[str, Any] = {"num_workers": workers, "prefetch_factor": factor}
     samples = np.zeros((1024, 3))
     with reader.DataLoader(

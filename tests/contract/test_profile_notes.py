@@ -1,4 +1,4 @@
-"""What a profile notes of batches once they are delivered: hand-over, copies, the last view."""
+"""Notes of a profile about delivered batches: hand-over, copies, the last view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that a worker was granted and has not written yet counts for the others (2.8).
+"""Promised memory: bytes granted to a worker and not written yet count for the others (2.8).
 
 The hook below says always the same, as a system does that counts pages when they are written.
 """
@@ -23,12 +23,12 @@ GRANT = 2 * LEFT // 8  # at most: what two workers may use before they ask again
 
 
 class Pair:
-    """Two workers in one arena, of which this process plays both."""
+    """Two workers in one arena; this process plays both."""
 
     def __init__(self) -> None:
         self.left = LEFT
         self.asked = 0
-        self.short: list[int] = []  # what the system says first
+        self.short: list[int] = []  # the system's first answer
         self.arena = Arena.create(2, 8)
         self.feeder = Feeder(self.arena, 2, 8, 8)
         self.first, self.second = (
@@ -45,7 +45,7 @@ class Pair:
         return self.short.pop() if self.short else self.left
 
     def stack(self, nbytes: int, during: Callable[[int], Any] = lambda row: None) -> None:
-        """Have the first worker make a batch of 4 samples; `during` is called before each."""
+        """Let the first worker make a batch of 4 samples; call `during` before each."""
         self.ask(0)
         try:
             self.first.stack(Samples(nbytes // 4, during), [0, 1, 2, 3], [0, 1, 2, 3])
@@ -54,7 +54,7 @@ class Pair:
             raise
 
     def write(self, nbytes: int) -> None:
-        """Have the second worker send a ready-made batch."""
+        """Let the second worker send a ready-made batch."""
         self.second.write(np.ones(nbytes, np.uint8))
 
     def ask(self, worker: int) -> Any:
@@ -151,7 +151,7 @@ def test_08_a_replaced_worker_leaves_no_promise_behind(pair: Pair) -> None:
 
 
 def test_08_pages_of_a_slot_that_no_batch_wrote_count_when_one_does(pair: Pair) -> None:
-    # the room for objects follows the largest ones: what a batch leaves of it is unwritten
+    # space for objects follows the largest ones: the rest of it is unwritten
     def named(size: int) -> list[Any]:
         return [(np.ones(MIB, np.uint8), "x" * size), (np.ones(MIB, np.uint8), "y")]
 

@@ -1,4 +1,4 @@
-"""Steps in C: which they are, and that whatever is not usual comes as it would without them."""
+"""Steps in C: which steps these are, and that all others give the same results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opened(get: Callable[[int], Any] = rows, **options: Any) -> EpochIterator:
 
 
 def count_prepared(batches: EpochIterator) -> list[int]:
-    """Have the steps noted that the epoch makes: the number of batches before each."""
+    """Note the steps that the epoch makes: the number of batches before each."""
     found: list[int] = []
     next_made = batches.epoch.next_made
 
@@ -173,7 +173,7 @@ def test_ready_batches_count_as_no_wait() -> None:
 
 
 def slow_after(batches: int) -> Callable[[int], Any]:
-    """Return samples of which those behind the first batches take a while."""
+    """Return samples; those after the first batches take a while."""
 
     def get(index: int) -> Any:
         if index >= batches * SIZE:
@@ -188,7 +188,7 @@ def test_no_batch_is_taken_from_a_pool_that_is_being_closed() -> None:
     next(batches)
     while batches.dispatcher.feeder.queued < 8:
         pass
-    batches.epoch.backend.close_soon()  # as another thread does that closes the loader
+    batches.epoch.backend.close_soon()  # as another thread that closes the loader does
     with pytest.raises(ReaderError, match="closed after 1 batch"):
         next(batches)
     assert next(batches, "the end") == "the end"
@@ -270,7 +270,7 @@ def test_two_interrupts_at_one_place_send_a_task_once(
     def interrupted(self: MapSource, task: Any) -> Any:
         is_now = task.number == 4 and left[0] > 0
         made = None if is_now and left[0] == 2 else encode(self, task)
-        if is_now:  # before it acts, and then behind it
+        if is_now:  # before it acts, and then after it
             left[0] -= 1
             raise KeyboardInterrupt
         return made

@@ -1,4 +1,4 @@
-"""Ranks under real launchers: what divides samples divides them, and what does not is told once."""
+"""Ranks under real launchers: samples are divided, or one warning says that they are not."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def launch(how: str, folder: Path) -> None:
         name = how.replace("SIZE", "RANK") if how[0] == "O" else "RANK"
         envs = [environment(**{how: "2", name: str(rank)}) for rank in range(2)]
         run([[*python, PROGRAM, out, "env"]] * 2, envs, folder)
-    else:  # nothing but the library in the trainer's process knows
+    else:  # only the library in the trainer's process knows
         commands = [[*python, PROGRAM, out, how, str(rank), address] for rank in range(2)]
         run(commands, [environment()] * 2, folder)
 
@@ -141,7 +141,7 @@ def test_order_that_is_not_divided_is_warned_of_once(options: dict[str, Any], ma
 
 
 class OfRank(list):  # type: ignore[type-arg]
-    """A dataset that divides by itself, and says so."""
+    """A dataset that divides itself, and says so."""
 
     rank = 1
 

@@ -23,7 +23,7 @@ BATCHES = -(-COUNT // SIZE)
 
 
 class Augmented:
-    """Pictures of which `augment` makes others, by generators of its own."""
+    """Pictures that `augment` changes, by its own generators."""
 
     def __init__(self) -> None:
         image = np.random.default_rng(1).integers(0, 256, (24, 20, 3), np.uint8)
@@ -248,7 +248,7 @@ def test_reseed_needs_a_seed() -> None:
 
 
 class DrawingFields(dict):
-    """A sample whose fields are drawn when they are asked for."""
+    """A sample that draws its fields on access."""
 
     def __getitem__(self, key: str) -> Any:
         return random.random() + np.random.rand()

@@ -1,4 +1,4 @@
-"""What a sampler may yield as a key: one answer without workers, in threads and in processes."""
+"""Keys that a sampler may yield: the same answer without workers, in threads and in processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKERS: list[dict[str, Any]] = [
 
 
 class Anything:
-    """Knows any key: its sample is how that reads."""
+    """Has any key: its sample is the key's repr."""
 
     def __getitem__(self, key: Any) -> str:
         return f"{type(key).__name__}: {key}"

@@ -1,4 +1,4 @@
-"""What a sample may be, and what a batch of it is, over workers and frameworks."""
+"""Kinds of samples, and the batches made of them, over workers and frameworks."""
 
 from __future__ import annotations
 
@@ -617,7 +617,7 @@ def test_a_reused_tensor_of_a_dataset_is_read_as_by_the_library() -> None:
 
     assert load(sample, 0).tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
     (batch,) = PaddleLoader(Calls(sample, 4), batch_size=4)
-    assert batch.tolist() == [[3.0, 0.0]] * 4  # as paddle.io, which reads when all are there
+    assert batch.tolist() == [[3.0, 0.0]] * 4  # as paddle.io, which reads after the last sample
 
     def replaced(index: int) -> Any:
         kept.data = paddle.full([2], float(index))

@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 def drawn(loader: Any) -> list[Any]:
-    """Return the steps of an epoch, and the arguments of what was raised in their places."""
+    """Return the steps of an epoch, and the arguments of exceptions in their places."""
     found: list[Any] = []
     batches = iter(loader)
     while True:
@@ -135,7 +135,7 @@ def test_a_run_resumes_at_any_step(bad: tuple[int, ...], is_list: bool) -> None:
 
 
 class Meeting:
-    """Samples that wait until another one is made at the same time."""
+    """Samples that wait until another worker makes one at the same time."""
 
     def __init__(self) -> None:
         self.barrier = threading.Barrier(4)

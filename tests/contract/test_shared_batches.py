@@ -1,4 +1,4 @@
-"""Batches that several workers make, where the trainer waits for one and others have time."""
+"""Batches that several workers make together, when the trainer waits and others are idle."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from reader.compat.torch import DataLoader as TorchLoader
 from tests.datasets import Calls, digest_of, first_time
 
 COUNT, SIZE, WORKERS = 96, 32, 4
-SLOW_S = 0.002  # a sample; a batch of them is worth sharing
+SLOW_S = 0.002  # per sample; a batch of them is worth sharing
 
 
 class Slow:
-    """Samples that take a while, of which `make(index)` makes the value; and who made each."""
+    """Samples that take a while: the value of `make(index)`, and the worker that made it."""
 
     has_pure_samples = True
 

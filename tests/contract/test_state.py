@@ -1,4 +1,4 @@
-"""The state of a loader of a map-style dataset: saved anywhere, gone on with in another loader."""
+"""The state of a loader of a map-style dataset: saved anywhere, resumed in another loader."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_position_of_a_break_is_kept_without_the_iterator(workers: int, way:
             next(batches)
         if way == "close":
             batches.close()
-        elif way == "other":  # a state of another iterator that was given up
+        elif way == "other":  # a state of another iterator that was dropped
             batches = iter(loader)
             next(batches)
             loader.set_epoch(0)
@@ -266,7 +266,7 @@ def test_set_epoch_after_loading_begins_that_epoch_anew() -> None:
     loader = DataLoader(Noisy(), batch_size=4, seed=3)
     _, states = straight(loader, 1)
     loader.load_state_dict(states[0, 2])
-    loader.set_epoch(0)  # the one of the state: it is gone on with
+    loader.set_epoch(0)  # that of the state: it is resumed
     assert len(list(loader)) == 6
     loader.load_state_dict(states[0, 2])
     loader.set_epoch(1)
@@ -282,7 +282,7 @@ def test_a_copy_of_a_loader_resumes_from_its_loaded_state() -> None:
 
 
 class Moody:
-    """A sampler that gives another order each time, and says nothing of why."""
+    """A sampler that gives another order each time, from no known random state."""
 
     def __init__(self) -> None:
         self.began = 0

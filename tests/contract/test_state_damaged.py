@@ -1,4 +1,4 @@
-"""Loading what is no state, is damaged, or is of another loader: told, and nothing changes."""
+"""Loading a foreign or damaged state, or another object: refused, and nothing changes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_missing_or_wrong_part_of_a_state_is_reported_and_nothing_changes(
                 probe.load_state_dict(bad)
             except StateError:
                 refused += 1
-            else:  # another place of the same kind, or of no weight: it can be begun with
+            else:  # another position of the same kind, or one without effect: it can be loaded
                 with contextlib.suppress(StateError):
                     for _ in zip(range(2), probe, strict=False):
                         pass
@@ -173,7 +173,7 @@ def test_a_state_that_does_not_fit_is_reported_with_both_values(
 
 @pytest.mark.parametrize("kind", list(loaders()))
 def test_foreign_values_anywhere_in_a_state_are_reported_and_nothing_changes(kind: str) -> None:
-    """NumPy's and torch's values compare as arrays: each place is told by StateError alone."""
+    """NumPy's and torch's values compare as arrays: each place is refused by StateError alone."""
     import torch
 
     with loaders()[kind]() as saved:
@@ -204,7 +204,7 @@ def test_first_key_that_is_no_number_is_reported_before_the_order_is_drawn_again
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_state_of_batches_out_of_order_is_refused_by_a_loader_in_order(workers: int) -> None:
-    """Its early batches would be waited for until the end of time."""
+    """The loop would wait for its early batches for ever."""
     options: dict[str, Any] = {"batch_size": 2, "num_workers": workers, "timeout": 20}
     if workers:
         options["worker_type"] = "thread"

@@ -1,4 +1,4 @@
-"""Orders that a saved state enters: of stateful samplers, of ranks, replayed, and long ones."""
+"""Orders opened by a saved state: of stateful samplers, of ranks, replayed, and long ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Ragged:
 
 
 class Stateful:
-    """Goes on where it is, and begins another order when it was used up."""
+    """Goes on at its position, and begins another order when it is exhausted."""
 
     def __init__(self) -> None:
         self.at = self.epoch_ = self.asked = 0
@@ -146,7 +146,7 @@ EXACT: dict[str, Callable[[], Options]] = {
     "stateful": lambda: {"sampler": Stateful()},
     "stateful batches": lambda: {"batch_sampler": StatefulBatches()},
 }
-# These draw from what has no seed: the epoch that was begun is kept, later ones are fresh.
+# These draw without a seed: the begun epoch is kept, later ones are fresh.
 FRESH: dict[str, Callable[[], Options]] = {
     "weighted": lambda: {"sampler": WeightedRandomSampler(range(1, COUNT + 1), COUNT)},
     "subset": lambda: {"sampler": SubsetRandomSampler(range(0, COUNT, 2))},
@@ -176,7 +176,7 @@ def lists(loader: Any) -> list[list[int]]:
 
 
 def plain(kind: str, state: Any) -> Any:
-    """Through JSON, where the states of the samplers allow it."""
+    """Through JSON, if the states of the samplers allow it."""
     return (
         state if kind in ("torchdata's", "torchdata's batches") else json.loads(json.dumps(state))
     )
@@ -212,7 +212,7 @@ def test_01_an_order_resumes_where_it_stopped(kind: str, options: Options) -> No
         loader.load_state_dict(states[at - 1])
         if at <= len(wanted):
             assert lists(loader) == wanted[at:]
-            assert random.getstate() == before  # what is replayed is nobody else's
+            assert random.getstate() == before  # a replayed order is not shared
         if kind in EXACT:
             assert [lists(loader) for _ in later] == later
         loader.close()
@@ -255,7 +255,7 @@ def ranks_of(kind: str, world: int, rank: int, drop_last: bool) -> Any:
 def test_01_another_number_of_ranks_takes_the_rest(
     kind: str, worlds: tuple[int, ...], drop_last: bool
 ) -> None:
-    """The state of any rank serves all; only the very end is evened out."""
+    """The state of any rank resumes all; only the very end is padded."""
     state: Any = None
     found: list[int] = []
     for step, world in enumerate(worlds):

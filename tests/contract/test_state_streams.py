@@ -1,4 +1,4 @@
-"""The state of a loader of an iterable dataset: each worker goes on where its part was left."""
+"""The state of a loader of an iterable dataset: each worker resumes its shard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNT = 61
 
 
 class Plain(IterableDataset[Any]):
-    """Says nothing of where it is."""
+    """Has no state."""
 
     def __iter__(self) -> Iterator[Any]:
         for value in shard(range(COUNT)):
@@ -40,7 +40,7 @@ class Plain(IterableDataset[Any]):
 
 
 class Walk:
-    """An iterator that says where it is."""
+    """An iterator with its position as state."""
 
     def __init__(self, dataset: WalkSet, at: int, step: int) -> None:
         self.dataset = dataset
@@ -82,7 +82,7 @@ class WalkSet(IterableDataset[Any]):
 
 
 class Kept(IterableDataset[Any]):
-    """A dataset that keeps its place itself, and begins anew after its end."""
+    """A dataset that keeps its position itself, and begins anew after its end."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -202,7 +202,7 @@ WRAPPED = [
     *((kind, *place) for kind in (Numbers, NumbersWalk, NumbersKept) for place in (
         (0, False, True, 1), (0, False, True, 3), (1, True, True, 1), (1, True, True, 3),
     )),
-    # what `NumbersKept` leaves for the next epoch is in no state then
+    # the rest that `NumbersKept` leaves for the next epoch is in no state then
     *((kind, 3, True, True, every) for kind in (Numbers, NumbersWalk) for every in (1, 0)),
 ]  # fmt: skip
 
@@ -212,7 +212,7 @@ def fields_of(batch: Any) -> str:
 
 
 def check_resumes(make: Any, at: Any, options: dict[str, Any]) -> None:
-    """Stop an epoch anywhere, and go on in another loader."""
+    """Stop an epoch anywhere, and resume it in another loader."""
     with DataLoader(make(), **options) as loader:
         wanted, states = [], [loader.state_dict()]
         for batch in loader:
@@ -317,7 +317,7 @@ def test_draws_while_a_state_is_loaded_change_no_random_numbers_of_the_batch() -
 
 
 class Dealt(IterableDataset[int]):
-    """Numbers that `shard` deals out, of a sequence, a stream or in runs."""
+    """Numbers that `shard` divides, of a sequence, a stream or in runs."""
 
     def __init__(self, count: int, kind: str, world: tuple[int, int] = (0, 1)) -> None:
         self.count = count
@@ -375,7 +375,7 @@ def test_01_the_rest_is_divided_among_another_number_of_ranks_and_workers() -> N
                 for _, batch in zip(range(6 if world > 1 else 99), batches, strict=False):
                     found += batch.tolist()
                 latest = loader.state_dict()
-        state = latest  # of the last rank: it serves all
+        state = latest  # of the last rank: it resumes all
     assert sorted(found) == list(range(300))
 
 
@@ -416,7 +416,7 @@ class Chosen(IterableDataset[int]):
 
 
 class Alike:
-    """Streams that took as many items of `shard` as they made samples, which are not the same."""
+    """Streams with as many items of `shard` as samples, but no sample per item."""
 
     @staticmethod
     def rebatched() -> Any:
@@ -584,7 +584,7 @@ def test_the_random_state_of_workers_resumes_if_a_face_promises_it(dataset: Any)
 
 
 class Tally:
-    """A map-style dataset that counts what it was asked for."""
+    """A map-style dataset that counts its fetched samples."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -21,7 +21,7 @@ FEW = pytest.mark.parametrize("workers", [0, 2])
 
 @pytest.fixture
 def static() -> Iterator[Any]:
-    """Static mode, with a program and a scope of the test's own: a scope keeps what it was fed."""
+    """Static mode, with the test's own program and scope: a scope keeps its feeds."""
     paddle.enable_static()
     scope = paddle.static.Scope()
     try:
@@ -31,7 +31,7 @@ def static() -> Iterator[Any]:
         ):
             yield paddle.static
     finally:
-        names = getattr(scope, "local_var_names", list)()  # Paddle 2.6 tells none
+        names = getattr(scope, "local_var_names", list)()  # Paddle 2.6 has none
         for name in names:  # paddle's caches keep the scope
             variable_of = scope.find_var(name)
             if variable_of is not None:
@@ -45,12 +45,12 @@ def variable(name: str, shape: Any = None, dtype: Any = None) -> Any:
 
 
 def tensors(batch: LoDTensorArray, shapes: Any, bits: Any) -> list[Any]:
-    """The fields themselves, in place of paddle's tensors."""
+    """The fields themselves, instead of paddle's tensors."""
     return [t.reshape(shapes[n]) if n in shapes else t for n, t in enumerate(batch)]
 
 
 def feed(feed_list: Any, batch: Any) -> dict[str, np.ndarray]:
-    """What a plan makes of a batch; LoDTensors stand for the DenseTensors of paddle."""
+    """The feed that a plan makes of a batch; LoDTensors stand for paddle's DenseTensors."""
     found = FeedPlan(feed_list).feed(LoDTensorArray.from_batch(batch), tensors)
     return {name: tensor.numpy() for name, tensor in found.items()}
 
@@ -230,7 +230,7 @@ def in_dict(i: int) -> Any:
 
 
 def total(static: Any, feeds: list[Any]) -> tuple[Any, Any]:
-    """An executor, and what it is to fetch: a number for each input."""
+    """An executor, and its fetch list: a number for each input."""
     return static.Executor(paddle.CPUPlace()), [paddle.sum(each) for each in feeds]
 
 

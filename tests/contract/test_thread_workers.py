@@ -1,4 +1,4 @@
-"""Worker threads: what they have that processes have not, and the same promises kept."""
+"""Worker threads: what they have beyond processes, and the same promises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digests(dataset: Any, **options: Any) -> list[str]:
 
 
 class Unpicklable(Rows):
-    """Tells which object made a sample, and cannot cross to another process."""
+    """Names the object that made a sample, and cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__(16)

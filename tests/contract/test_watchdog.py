@@ -1,4 +1,4 @@
-"""Samples that take very long: told of, and their workers replaced."""
+"""Samples that take very long: reported, and their workers replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 class Slow:
-    """Numbers, at some of which a worker stays for a time."""
+    """Numbers, some of which take a worker long."""
 
     def __init__(self, seconds: float, slow: tuple[int, ...] = (5, 20)) -> None:
         self.seconds, self.slow = seconds, slow
@@ -51,7 +51,7 @@ class Slow:
 
 
 def stay_here(seconds: float) -> None:
-    """Wait as code does that nothing wakes."""
+    """Wait like code that nothing wakes."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         threading.Event().wait(0.05)
@@ -308,7 +308,7 @@ def test_reading_the_stack_interrupts_no_call_of_the_sample() -> None:
 
 
 class Deaf(Slow):
-    """Takes the signal for itself that the stack of a worker is asked for by."""
+    """Uses the signal by which the stack of a worker is read."""
 
     def __getitem__(self, index: int) -> int:
         import faulthandler

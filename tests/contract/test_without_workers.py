@@ -334,7 +334,7 @@ def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> No
 
         dataset: Any = Made(sample) if is_stream else Calls(sample, 3)
         collates = [None, lambda sample: sample, lambda sample: {"of": sample}]
-        # a collated tensor that shares memory without being a view goes on sharing it
+        # a collated tensor that shares memory without being a view keeps sharing it
         for collate in collates if name not in ("array's tensor", "detached") else [None]:
             places.clear()
             loader = DataLoader(dataset, batch_size=None, collate_fn=collate, framework="torch")

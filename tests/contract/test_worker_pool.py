@@ -95,12 +95,12 @@ def test_loaders_in_lockstep_and_one_that_stops_early(pool: WorkerPool) -> None:
         check_rows(left, range(4 * n, 4 * n + 4))
         check_rows(right, range(4 * n, 4 * n + 4))
     assert n == 9
-    for n, left in enumerate(one):  # a new epoch, after the one that was left
+    for n, left in enumerate(one):  # a new epoch, after the abandoned one
         check_rows(left, range(4 * n, 4 * n + 4))
 
 
 class Written(Rows):
-    """Rows; whoever makes one writes a letter to a file, and the first waits before."""
+    """Rows; whoever makes one writes a letter to a file; the first waits before that."""
 
     def __init__(self, letter: str, log: str, gate: str | None = None) -> None:
         super().__init__(16)
@@ -127,7 +127,7 @@ def test_waiting_loaders_get_a_batch_each_in_turn(tmp_path: Path) -> None:
         for each in batches:
             assert len(list(each)) == 16
     gate.close()
-    # the worker may have begun with "a" before it was told of the other loader
+    # the worker may have begun with "a" before it knew the other loader
     assert "ab" * 8 in log.read_text()[:17]
 
 
@@ -190,7 +190,7 @@ def test_no_loader_draws_from_the_random_state_of_another() -> None:
 
 
 class Told:
-    """What a worker says of itself to its dataset."""
+    """The worker info that a dataset sees."""
 
     def __init__(self, name: str, count: int = 8) -> None:
         self.name = name
@@ -274,7 +274,7 @@ def test_late_loader_that_cannot_be_pickled_waits_for_the_end_of_epochs(pool: Wo
         iter(late)
     assert "start_method='fork'" not in str(refused.value)
     assert len(list(batches)) == 15
-    found = list(late)  # nobody is in an epoch: workers start anew, and inherit it
+    found = list(late)  # no loader is in an epoch: workers start anew, and inherit it
     assert pids_of(found) <= set(pool.pids)
     assert not set(before) & set(pool.pids)
     assert pids_of(list(first)) <= set(pool.pids)
@@ -286,7 +286,7 @@ def test_loaders_that_cannot_be_pickled_are_inherited_at_the_start(pool: WorkerP
 
 
 class Tracked(Rows):
-    """Says on its end, in a worker, that it has ended."""
+    """Reports its end, in a worker."""
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(8)

@@ -43,7 +43,7 @@ class OwnIterator(IterableDataset[int]):
 
 
 class OfEpoch(Rows):
-    """Rows of the epoch that the copy was told."""
+    """Rows with the epoch of the copy."""
 
     epoch = -1
 

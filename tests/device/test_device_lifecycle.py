@@ -1,4 +1,4 @@
-"""What becomes of batches under way to a device where an epoch does not just run to its end."""
+"""Batches in flight to a device when an epoch does not simply run to its end."""
 
 from __future__ import annotations
 
@@ -211,5 +211,5 @@ def test_nothing_is_left_on_the_device_or_locked(facts: dict[str, Any]) -> None:
     assert facts["closed"] == 0
     assert facts["fault texts"] == []
     if not facts["allocator keeps"]:
-        assert facts.get("allocs") == facts.get("frees")  # told by the simulation alone
+        assert facts.get("allocs") == facts.get("frees")  # reported by the simulation alone
         assert facts["used"] == 0

@@ -1,4 +1,4 @@
-"""The simulated accelerator shows what a real one does not forgive, under torch and Paddle."""
+"""The simulated accelerator detects errors that break a real one, under torch and Paddle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
+pytestmark = pytest.mark.evidence  # the faces use the same code in make test
 Facts = Callable[..., dict[str, Any]]
 
 ON_TORCH = """

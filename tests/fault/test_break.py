@@ -1,4 +1,4 @@
-"""Epochs that are left in the middle, and iterators dropped in odd orders (2.1, 2.3, 2.4, 2.9)."""
+"""Epochs abandoned in the middle, and iterators dropped in odd orders (2.1, 2.3, 2.4, 2.9)."""
 
 from __future__ import annotations
 
@@ -483,5 +483,5 @@ def test_04_iterator_in_a_cycle_serves_the_finalizer_of_another_object(workers: 
 
     Holder()
     gc.collect()
-    # whoever is finalized first: what the iterator still has, or the end of it
+    # depending on who is finalized first: a batch of the iterator, or its end
     assert said in (["5 batches"], ["the loader was closed"])

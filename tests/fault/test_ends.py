@@ -1,4 +1,4 @@
-"""How the sample that a worker is at ends, when a loop is left early (2.3)."""
+"""How the sample that a worker is making ends, when a loop is left early (2.3)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def files(folder: Path) -> list[str]:
-    """Return what there is of sample AT: "lock", "part" and "npy"."""
+    """Return which files of sample AT exist: "lock", "part" and "npy"."""
     return sorted(path.suffix[1:] for path in folder.iterdir() if path.name.startswith(f"{AT}."))
 
 
@@ -141,7 +141,7 @@ def test_03_sample_of_a_stream_is_finished_and_its_generator_closed(
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that is left waits for ever: what ends then was interrupted."""
+    """The sample waits for ever: if it ends, it was interrupted."""
     monkeypatch.setattr(pools, "GRACE_S", 1e6)
 
 

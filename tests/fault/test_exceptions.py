@@ -1,4 +1,4 @@
-"""What the user's code raises arrives as raised, at its place; the loader goes on (2.1, 2.10)."""
+"""The user's exceptions arrive as raised, in their place; the loader goes on (2.1, 2.10)."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_01_object_that_exits_when_it_is_unpickled_is_reported_at_its_place(
 def test_01_exception_of_a_handler_while_a_batch_is_opened_is_raised(
     kind: type[BaseException],
 ) -> None:
-    # signals run their handlers between the lines of what unpickling calls
+    # signal handlers run between the lines of code that unpickling calls
     def leave(number: int, frame: Any) -> None:
         raise kind("the handler")
 
@@ -344,7 +344,7 @@ class Once:
 
 
 class Signalling(Exception):
-    """Raises a signal when it is opened for the first time."""
+    """Raises a signal when it is unpickled for the first time."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Processes forked from a trainer: what they inherit, and what they may do with it."""
+"""Processes forked from a trainer: inherited objects, and their use in the child."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_10_worker_init_fn_that_raises_in_one_worker_alone_is_reported() -> None
 
 
 class LateFirst(Rows):
-    """The first sample comes when the other workers have long tried to start."""
+    """The first sample comes long after the other workers tried to start."""
 
     def __getitem__(self, index: int) -> Any:
         if index == 0:

@@ -1,4 +1,4 @@
-"""Signals whose handlers raise: where they are held back, and how an epoch goes on after them."""
+"""Signals whose handlers raise: where they are held back, and how an epoch goes on afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def step() -> None:
 
 
 def raised_by(action: Callable[[], object]) -> list[type[BaseException]]:
-    """Return what the handlers of signals raised during an action, and just behind it."""
+    """Return the exceptions of signal handlers during an action, and just after it."""
     last: BaseException | None = None
     try:
         try:
@@ -178,7 +178,7 @@ def test_03_pool_that_is_interrupted_before_its_first_use_ends(
         assert len(pids) == max(1, options.get("num_workers", 0))
         sizes = [len(index) for _, index in loader]
         assert sizes == [4] * 6
-    # the ledger sees whether workers, threads, descriptors or memory are left
+    # the ledger finds workers, threads, descriptors or memory that are left
 
 
 def test_03_running_feeder_in_a_cycle_is_collected() -> None:

@@ -1,4 +1,4 @@
-"""Limits on open files, and a forkserver that is killed: each is told in our words."""
+"""Limits on open files, and a killed forkserver: each is reported in our words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes import Program
 
-# one after another, with 0, 1, 2, ... descriptors left: what was raised, till all went well
+# with 0, 1, 2, ... descriptors left: the errors raised, until all succeeds
 LIMITED = """
     import gc
     import itertools

@@ -1,6 +1,6 @@
 """A main module that workers cannot import: a notebook, the prompt, stdin, `-c`, `-m package`.
 
-What the dataset uses of it travels with its code, and what comes back is of the trainer's own
+Objects that the dataset uses travel with their code, and results are of the trainer's own
 classes. Each program below checks many things with the workers of each start method.
 """
 

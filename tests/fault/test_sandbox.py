@@ -1,4 +1,4 @@
-"""Systems that refuse what a loader asks for: it works without, or names what to allow (2.8)."""
+"""Systems that refuse a call of a loader: it works without, or names the call to allow (2.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of spawn and forkserver come from one template: what it must not change, and its end."""
+"""Workers of spawn and forkserver come from one template: its limits, and its end."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_killed_worker_is_reaped_and_its_signal_is_known(method: str) -> None:
         assert sum(len(batch[0]) for batch in batches) == 60
 
 
-# argv: what the test hears of, what it waits for; the template is importing meanwhile
+# argv: a FIFO to the test, a FIFO to wait on; the template is importing meanwhile
 IMPORTS = """
     import multiprocessing, os, sys
     from pathlib import Path
@@ -341,6 +341,6 @@ def test_libraries_are_those_that_the_workers_will_need(monkeypatch: pytest.Monk
     assert preload.libraries_of(config_of(0), b"") == []
     far.nn = torch  # type: ignore[attr-defined]
     assert preload.libraries_of(config_of(0), b"") == ["torch"]
-    del main.__file__  # workers do not import a notebook, but what is used of it
+    del main.__file__  # workers do not import a notebook, but the objects it uses
     assert preload.libraries_of(config_of(0), b"") == []
     assert preload.libraries_of(config_of(0), b"", ["user"]) == ["torch"]

@@ -1,4 +1,4 @@
-"""Worker threads that are stuck, interrupted, left behind or refused: nothing hangs or stays."""
+"""Worker threads that are stuck, interrupted, abandoned or refused: nothing hangs or stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_04_close_does_not_wait_for_a_thread_that_is_stuck(says: Wire, gate: Wir
     loader.close()
     wait_until(lambda: len(worker_threads()) == 1)
     gate.say()
-    wait_until(lambda: not worker_threads())  # it ends with the sample it was at
+    wait_until(lambda: not worker_threads())  # it ends with the sample it was making
 
 
 @pytest.mark.parametrize("collate_fn", [None, list])
@@ -78,7 +78,7 @@ def test_07_random_state_comes_back_from_a_thread_that_is_stuck(says: Wire, gate
     waiter.join(BOUND_S)
     assert "closed" in str(refused.pop())
     assert repr((random.getstate(), np.random.get_state(legacy=False))) == before
-    found = []  # and another loader gets its turn while that thread still is stuck
+    found = []  # and another loader gets the random state while that thread is still stuck
     for options in (THREADS, {"num_workers": 1}):
         with DataLoader(Augmented(8), batch_size=4, seed=2, **options) as other:
             found.append(digest_of(other))

@@ -1,4 +1,4 @@
-"""A trainer that dies, is interrupted or ends: its workers go at once, and silently (2.3, 2.4)."""
+"""A trainer that dies, is interrupted or ends: its workers end at once, and silently (2.3, 2.4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processes import Program, Wire, open_pid, wait_asleep, wait_gone
 
 Start = Callable[..., Program]
 
-# argv: start method, what sample 9 does, a FIFO to tell the worker's pid on, one to listen on
+# argv: start method, action of sample 9, a FIFO for the worker's pid, a FIFO to wait on
 TRAINER = """
     import ctypes, os, signal, sys, threading
     import numpy as np

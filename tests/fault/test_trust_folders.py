@@ -1,6 +1,6 @@
 """Folders, files and locks that others may touch: planted links and pipes, other users, held locks.
 
-What is attacked is real: links, modes, processes of another user, and processes that hold a lock.
+The attacks are real: links, modes, processes of another user, and processes that hold a lock.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def test_a_pipe_beside_a_table_is_not_used_as_one(tmp_path: Path) -> None:
 
 
 def test_the_header_of_a_table_is_not_trusted(tmp_path: Path) -> None:
-    """A type of objects would have its bytes taken for addresses."""
+    """With an object type its bytes would be used as addresses."""
     pq = pytest.importorskip("pyarrow.parquet")
     pa = pytest.importorskip("pyarrow")
     pq.write_table(pa.table({"x": list(range(100)), "s": ["a"] * 100}), tmp_path / "t.parquet")
@@ -312,7 +312,7 @@ def test_the_header_of_a_table_is_not_trusted(tmp_path: Path) -> None:
 
 
 def forge(folder: Path, field: int, value: str) -> None:
-    """Have the files of a table say something else, in both places and with the right sums."""
+    """Change the values in a table's files, in both places and with the right checksums."""
     import json
 
     (text,), (rows,) = folder.glob("*.json"), folder.glob("*.rows")
@@ -439,7 +439,7 @@ def test_nobody_else_can_lock_a_folder(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_working_holder_is_waited_for(tmp_path: Path) -> None:
-    """However long it takes: what it writes grows."""
+    """However long it takes: its file grows."""
     from reader.files import locked
 
     path = tmp_path / "lock"
@@ -517,7 +517,7 @@ MAKER = """
 
 
 def test_a_second_maker_waits_for_a_slow_disk(tmp_path: Path) -> None:
-    """However slow: it used to go on after 5 s, and to rename what was not there any more."""
+    """However slow: the second maker waits as long as the file grows."""
     first = start_maker(tmp_path, "waits", "locks")
     assert first.stdout.readline() == "making\n"
     second = start_maker(tmp_path, "goes on", "locks")

@@ -42,7 +42,7 @@ def fd_of(cached: Any) -> int:
 
 @pytest.fixture
 def holder() -> Iterator[Callable[[int], int]]:
-    """A process of this user that has what it inherited, as a set-uid program has."""
+    """A process of this user with inherited descriptors, as a set-uid program has."""
     pids: list[int] = []
 
     def start(fd: int) -> int:
@@ -221,7 +221,7 @@ def test_top_does_not_open_a_pipe_with_the_name_of_a_memory_file(tmp_path: Any) 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     was_quick = done.wait(20)
-    if not was_quick:  # let it go
+    if not was_quick:  # release it
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))
     thread.join()
     assert was_quick

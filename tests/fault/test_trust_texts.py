@@ -1,4 +1,4 @@
-"""Texts of others that are printed, and paths of no regular files that are opened."""
+"""Texts of others that are printed, and opened paths that are no regular files."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_failed_samples_are_logged_without_escapes(
 
 @pytest.fixture
 def in_time() -> Iterator[None]:
-    """A pipe that is opened all the same is let go after 20 s, and fails the test."""
+    """A pipe that is opened nevertheless is released after 20 s, and fails the test."""
     pipes: list[Path] = []
 
     def pipe(path: Path) -> Path:

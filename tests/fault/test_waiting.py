@@ -21,7 +21,7 @@ from tests.datasets import PidRows, Rows, Slow, Stuck, check_rows, tell
 from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 from tests.streams import Items
 
-pytestmark = pytest.mark.alone  # how long a wait takes is what is looked at
+pytestmark = pytest.mark.alone  # the length of a wait is measured
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
 
@@ -108,7 +108,7 @@ def test_04_new_epoch_waits_for_nothing_of_the_one_before(
                 made.hear()  # and the other is at batch 6, which it can make
                 break
         wait_until(lambda: any(each.activity is WorkerActivity.IDLE for each in loader.workers()))
-        threading.Event().wait(0.2)  # it sends its answer just behind that
+        threading.Event().wait(0.2)  # it sends its answer just after that
         batches = iter(loader)
         check_rows(next(batches), range(4))
         gate.say()
@@ -117,7 +117,7 @@ def test_04_new_epoch_waits_for_nothing_of_the_one_before(
 
 
 class StuckThenTells(Stuck):
-    """Stuck, and tells when sample 24 is made."""
+    """Stuck, and reports when sample 24 is made."""
 
     def __init__(self, at: int, says: str, hears: str, once: str, made: str) -> None:
         super().__init__(at, says, hears, once)
@@ -187,7 +187,7 @@ def test_04_ctrl_c_while_a_worker_is_forked_comes_after_and_leaves_nothing(progr
 
 @pytest.mark.parametrize("kind", ["rows", "parts"])
 def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, kind: str) -> None:
-    # what the dead one had is known to nobody else while another is forked
+    # Ctrl-C comes while the successor is forked: the dead worker's tasks must not be lost
     trainer = program(
         """
         import os, signal, sys
@@ -225,7 +225,7 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
     status, out, err = trainer.finish()
     assert status == 0, err
     lines = out.splitlines()
-    # a worker that answered before it died takes its part of a stream with it, and that is told
+    # the shard of a worker that answered before it died is lost, and reported
     assert lines == ["20 1"] or (kind == "parts" and "WorkerDied" in lines), out
 
 

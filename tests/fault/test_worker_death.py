@@ -1,4 +1,4 @@
-"""Workers that die: nothing is lost, or it is said what was (DESIGN 2.1, 2.3, 2.4)."""
+"""Workers that die: nothing is lost, or the loss is reported (DESIGN 2.1, 2.3, 2.4)."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_a_death_is_handled_after_ready_batches(says: Wire, gate: Wire, tmp_path
         wait_until(lambda: loader.stats()["queued"] >= 3)
         kill_and_wait(pid)
         threading.Event().wait(0.1)  # the reader thread has seen it
-        # a copy to a device that is issued ahead asks for the next batch, and meets the notice
+        # a copy issued ahead asks for the next batch, and meets the notice
         assert batches.epoch._supervisor.poll() is None
         for n in range(16):
             check_rows(next(batches), range(4 * n, 4 * n + 4))

@@ -40,7 +40,7 @@ def whole(batches: list[Any], count: int, batch_size: int) -> None:
 
 
 def kill_one(pid: int) -> None:
-    """Kill a worker, unless it has ended and nobody noticed yet."""
+    """Kill a worker, unless it has already ended unnoticed."""
     pidfd = open_pid(pid)
     if pidfd is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -159,7 +159,7 @@ def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_interrupted_and_g
 
 
 class Hangs(Rows):
-    """Rows; whoever does `what` says its pid on one FIFO and blocks on another."""
+    """Rows; whoever does `what` writes its pid to one FIFO and blocks on another."""
 
     def __init__(self, what: str, says: str, hears: str) -> None:
         super().__init__(8)
@@ -200,7 +200,7 @@ def test_09_worker_that_hangs_in_any_code_of_a_loader_is_interrupted_with_it(
         stuck = DataLoader(hangs, batch_size=4, pool=pool, worker_init_fn=hangs.init)
         batches = iter(stuck)
         says.hear()
-        del batches  # nobody takes them any more
+        del batches  # no loader takes them any more
         stuck.close(grace=0)
         whole([*found, *others], 64, 4)
 

@@ -39,7 +39,7 @@ def loader_of(**options: Any) -> Any:
 
 
 class Lightning:
-    """A package of Lightning, its callback, and what a training with them logged and said."""
+    """A package of Lightning, its callback, and the logs of a training with them."""
 
     def __init__(self, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip(package, reason="make integrations")

@@ -33,7 +33,7 @@ def model() -> Any:
 
 
 class Seen(paddle.callbacks.Callback):  # type: ignore[misc, unused-ignore]
-    """What a callback of Paddle's that stands after ours finds: its metrics, and their values."""
+    """The metrics and values that a callback of Paddle's after ours finds."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ def torch_loader(**options: Any) -> Any:
 
 
 class Wrapped:
-    """Another object around a loader, which it pretends to be: what Accelerate makes of loaders."""
+    """An object around a loader that pretends to be it, as Accelerate makes one."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -145,7 +145,7 @@ def test_a_loader_for_torch_is_counted_over_the_engines_of_its_epochs(workers: i
                 found = reading_of(counters)
                 assert found.batches == epoch * BATCHES + number
                 assert found.samples == found.batches * SIZE
-    # the last batches of an epoch are counted although its engine is gone
+    # the last batches of an epoch are counted although its engine was freed
     iterator = iter(loader)
     assert reading_of(counters).batches == 3 * BATCHES
     del iterator

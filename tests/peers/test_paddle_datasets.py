@@ -65,7 +65,7 @@ class OwnMap(reader.Dataset[int]):
 
 
 def told(act: Callable[[Any], Any], module: Any) -> Any:
-    """What `act` gives with the datasets of `module`, from the same global seed; or its error."""
+    """Return the result or error of `act` with the datasets of `module`, from one global seed."""
     paddle.seed(5)
     try:
         return act(module)

@@ -1,4 +1,4 @@
-"""What the face has beside the arguments: attributes, switches, and what it adds to paddle.io.
+"""The face beyond its arguments: attributes, switches, and additions to paddle.io.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """

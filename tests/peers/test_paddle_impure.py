@@ -1,4 +1,4 @@
-"""Datasets that carry something from sample to sample: the batches are paddle.io's, in every run.
+"""Datasets that keep something between samples: the batches are paddle.io's, in every run.
 
 Imports pytest and the harness; the programs run in processes of their own. Holds nothing.
 """

@@ -29,7 +29,7 @@ class Rows(paddle.io.Dataset[Any]):
 
 
 class Net(paddle.nn.Layer):
-    """Remembers what it saw."""
+    """Records its batches."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Arguments: what paddle.io 3.3.1 refuses, with which type and text, and in which order; and here.
+"""Arguments that paddle.io 3.3.1 refuses: the same types, texts and order here.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """
@@ -53,7 +53,7 @@ REFUSED = {
     "length of a stream": "len(DataLoader(Stream()))",
     "unknown argument": "DataLoader(rows, sampler=[1])",
     "no dataset": "DataLoader()",
-    # two at once: the order of the checks decides which is told
+    # two at once: the order of the checks decides which is reported
     "return_list before places": (
         "static(lambda: DataLoader(rows, return_list=False, places='gpu:0'))"
     ),

@@ -1,4 +1,4 @@
-"""Ragged samples for programs that declare inputs with a LoD: what is fed, and what is refused.
+"""Ragged samples for programs that declare inputs with a LoD: feeds, and refusals.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """

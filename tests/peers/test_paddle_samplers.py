@@ -33,7 +33,7 @@ MODULES = (paddle.io, OURS)
 
 
 def told(act: Callable[[Any], Any], module: Any) -> Any:
-    """What `act` gives with the samplers of `module`, from the same global seeds; or its error."""
+    """Return the result or error of `act` with the samplers of `module`, from one global seed."""
     np.random.seed(3)
     paddle.seed(5)
     try:

@@ -1,4 +1,4 @@
-"""The record of what peers gave: of the versions installed, whole, and never believed against ours.
+"""The record of peers' results: for the installed versions, whole, and never trusted over ours.
 
 Imports the harness. Writes into a folder of the test's own.
 """
@@ -25,7 +25,7 @@ def gave(*lines: str, exit_code: int = 0) -> Verdict:
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """A record of nothing yet."""
+    """An empty record."""
     monkeypatch.setattr(tests.peers.record, "FOLDER", tmp_path)
     return Record(PADDLE_IO)
 

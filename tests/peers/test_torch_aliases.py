@@ -1,4 +1,4 @@
-"""What a collate_fn put at two places of a batch: the torch face beside PyTorch's own queue."""
+"""Objects at two places of a batch: the torch face beside PyTorch's own queue."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def a_tuple_within_itself(samples: Any) -> Any:
 
 
 def a_lattice(samples: Any) -> Any:
-    """Ways to the tensor: 2 to the 40th."""
+    """2 to the 40th paths to the tensor."""
     made: Any = [row()]
     for _ in range(40):
         made = [made, made]
@@ -177,7 +177,7 @@ EACH = pytest.mark.parametrize("make", MADE)
 
 
 def walk(value: Any, path: str, places: dict[int, str], told: list[Any], leaves: list[Any]) -> None:
-    """Tell what lies at each place, or that it is the very object of an earlier place."""
+    """Describe the object at each place, or name the earlier place of the same object."""
     if id(value) in places and not isinstance(value, (int, str)):
         told.append((path, "is", places[id(value)]))
         return
@@ -254,7 +254,7 @@ def test_worker_threads_keep_aliases(make: Any) -> None:
 
 
 def test_batches_of_one_form_keep_their_own_aliases() -> None:
-    """What is known of a form says nothing of the next batch."""
+    """Aliases of one batch say nothing about the next batch of the same form."""
 
     def make(samples: list[int]) -> Any:
         one = [row()]
@@ -266,14 +266,14 @@ def test_batches_of_one_form_keep_their_own_aliases() -> None:
 
 
 def test_views_of_a_large_tensor_are_sent_without_its_rest() -> None:
-    """PyTorch moves the whole storage into shared memory; ours sends what the views see."""
+    """PyTorch moves the whole storage into shared memory; ours sends the range of the views."""
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=small_views_of_a_large_tensor)  # type: ignore[arg-type]
     batch = next(iter(loader))
     assert all(part.untyped_storage().nbytes() < 1000 for part in batch)
 
 
 def test_views_far_apart_in_a_large_tensor_are_sent_each_alone() -> None:
-    """Where they overlap, and see little of what lies between, sharing would send it all."""
+    """If they overlap and cover little of the range, sharing would send all of it."""
 
     def make(samples: Any) -> Any:
         whole = torch.arange(1_000_000.0).reshape(1000, 1000)

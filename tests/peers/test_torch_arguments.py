@@ -1,4 +1,4 @@
-"""Arguments and attributes: what PyTorch's loader refuses, accepts and shows, and ours.
+"""Arguments and attributes that PyTorch's loader refuses, accepts and shows, and ours.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -75,7 +75,7 @@ def test_unknown_argument_says_so_where_pytorchs_class_is_served() -> None:
 
 
 class Passes(ours.DataLoader[int]):
-    """Passes on what it does not know, as loaders of libraries do."""
+    """Passes unknown arguments on, as loaders of libraries do."""
 
     def __init__(self, dataset: Any, extra: int, **options: Any) -> None:
         super().__init__(dataset, **options)

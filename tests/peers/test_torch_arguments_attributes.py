@@ -1,4 +1,4 @@
-"""Attributes, copies and iterators: what programs read of PyTorch's loader, and of ours.
+"""Attributes, copies and iterators that programs read from PyTorch's loader, and from ours.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -151,7 +151,7 @@ def test_loaders_are_copied_and_pickled_the_same(again: Any, workers: int) -> No
 
 
 def test_loader_with_living_persistent_workers_is_not_pickled_with_them() -> None:
-    """PyTorch refuses it for the iterator inside; ours may leave it out, and does not share it."""
+    """PyTorch refuses it because of the iterator inside; ours leaves the iterator out."""
     made = ours.DataLoader(ROWS, 3, num_workers=1, persistent_workers=True)
     first = [batch[1].tolist() for batch in made]
     with contextlib.suppress(NotImplementedError):

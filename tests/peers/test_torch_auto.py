@@ -61,7 +61,7 @@ def test_added_workers_stay_for_the_next_epoch(kind: Any) -> None:
     found = loader.chosen
     assert first["num_workers"] < found["num_workers"] <= loader.num_workers
     batches = iter(loader)
-    assert len(batches._workers) >= found["num_workers"]  # it begins with what was found
+    assert len(batches._workers) >= found["num_workers"]  # it begins with the numbers found before
     list(batches)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those may be more than the processors
@@ -123,7 +123,7 @@ def test_invalid_arguments_are_refused_when_the_loader_is_made(
 
 
 def changing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the number of workers change at each look."""
+    """Change the number of workers at each reading."""
     rng = np.random.default_rng(3)
 
     def read(self: Any, now: Any) -> Choice:

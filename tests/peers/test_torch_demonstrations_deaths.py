@@ -1,4 +1,4 @@
-"""Workers that die or leave: what PyTorch 2.13 loses or waits for, and what comes here.
+"""Workers that die or exit: PyTorch 2.13 loses batches or waits; the same programs here.
 
 Imports pytest, torch and the harness. Holds nothing.
 """

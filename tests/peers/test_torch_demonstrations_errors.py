@@ -1,4 +1,4 @@
-"""Errors of the user's own code: what PyTorch 2.13 loses or waits for, and what comes here.
+"""Errors of the user's code: PyTorch 2.13 loses batches or waits; the same programs here.
 
 Imports the harness and pytest; the stories run in processes of their own. Holds nothing.
 """

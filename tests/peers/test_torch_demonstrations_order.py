@@ -1,4 +1,4 @@
-"""Orders, seeds and shards: what PyTorch 2.13 costs or repeats, and the same programs here.
+"""Orders, seeds and shards: costs and repetitions of PyTorch 2.13, and the same programs here.
 
 Imports the harness and pytest; the stories run in processes of their own. Holds nothing.
 """

@@ -1,4 +1,4 @@
-"""Datasets that carry something from sample to sample: the batches are PyTorch's, in every run.
+"""Datasets that keep something between samples: the batches are PyTorch's, in every run.
 
 Imports pytest, torch and the harness. Holds nothing.
 """

@@ -1,4 +1,4 @@
-"""`install()`: programs and libraries that construct PyTorch's loader get ours, whole and back.
+"""`install()`: programs and libraries that construct PyTorch's loader get ours; `uninstall()`.
 
 Imports pytest, torch and the torch face; Accelerate's, Lightning's and transformers' own programs
 run in processes of their own, where nothing else is installed.
@@ -55,7 +55,7 @@ class Wrapping(Imported[Any]):
 
 
 class Abstract(abc.ABC):  # noqa: B024
-    """What a subclass has beside the loader."""
+    """The attributes of a subclass beside the loader's."""
 
 
 class Mixed(Abstract, Imported[Any]):
@@ -225,7 +225,7 @@ def test_script_that_accelerate_ships_passes_when_installed(tmp_path: Path) -> N
     assert int(epochs) > 20
 
 
-# prints what prepared loaders are, and what was said
+# prints the classes of prepared loaders, and the warnings
 PREPARED = """
     import json, sys, warnings
     from accelerate import Accelerator
@@ -273,7 +273,7 @@ def test_lightning_trains_the_same_when_installed(tmp_path: Path) -> None:
     check_same_text(ours, lambda: run(tmp_path, LIGHTNING, TORCH, "2"))
 
 
-# argv: "installed" or not; prints what the Trainer's model saw, and whose loader it trained with
+# argv: "installed" or not; prints the batches of the Trainer's model, and the loader's origin
 TRAINER = """
     import contextlib, json, sys
     import torch

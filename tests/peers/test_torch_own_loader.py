@@ -1,4 +1,4 @@
-"""What PyTorch's own tests ask of a DataLoader, asked of ours in our own words.
+"""PyTorch's own tests of a DataLoader, in our words, for our loader.
 
 Imports pytest, torch and the harness; everything runs in this process. Holds nothing.
 """
@@ -269,7 +269,7 @@ def test_error_of_worker_init_fn_comes_as_that_workers_first_batch(kind: str) ->
 
 
 class EpochStart(IterableDataset[Any]):
-    """Tells what its worker knows of itself."""
+    """Yields the info of its worker."""
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()

@@ -1,4 +1,4 @@
-"""What PyTorch's own tests ask of worker processes and their ends, asked of ours in our own words.
+"""PyTorch's own tests of worker processes and their ends, in our words, for our loader.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """

@@ -146,7 +146,7 @@ def test_loader_made_from_the_attributes_of_another_is_the_same(workers: int) ->
 
 
 def test_every_argument_is_an_attribute_of_that_name() -> None:
-    """So that a loader can be made again of another's attributes, ours included."""
+    """So that a loader can be made from another's attributes, ours included."""
     import reader.compat.torch
 
     made = reader.compat.torch.DataLoader(Rows(7), 3, seed=5, num_workers=1, worker_retries=2)

@@ -30,7 +30,7 @@ from tests.peers.torch_samples import (
 
 pytestmark = pytest.mark.peer
 WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
-SOME = pytest.mark.parametrize("workers", [0, 2])  # where the order alone matters: forks cost time
+SOME = pytest.mark.parametrize("workers", [0, 2])  # if only the order matters: forks cost time
 
 
 class Fails(Augmented):
@@ -48,7 +48,7 @@ class Fails(Augmented):
 
 
 def taken_of(batches: Any) -> Any:
-    """The next batch, or that it failed."""
+    """The next batch, or a note that it failed."""
     try:
         return next(batches)
     except ValueError:
@@ -56,7 +56,7 @@ def taken_of(batches: Any) -> Any:
 
 
 def test_recorded_results_of_pytorch_are_used(request: pytest.FixtureRequest) -> None:
-    """Else its loader runs again in every test, which takes minutes and is seen nowhere."""
+    """Otherwise its loader runs again in every test, which takes minutes unnoticed."""
 
     def act(loader: Any) -> Any:
         return list(loader(range(7), 3))

@@ -1,4 +1,4 @@
-"""States from before the first batch hold what each worker begins with, as torchdata's do.
+"""States from before the first batch hold the first state of each worker, as torchdata's do.
 
 Imports pytest, torch, torchdata and the torch face. Each dataset that is made is like no other one,
 so that what a resumed run gives can come from the state alone.
@@ -115,7 +115,7 @@ def make(kind: Any, dataset: Any, **options: Any) -> Any:
 
 
 def told(state: dict[str, Any]) -> list[Any]:
-    """What a state says of the workers."""
+    """The part of a state for the workers."""
     found = list(state["_snapshot"]["_worker_snapshots"].values())
     return [(each["dataset_state"], each["fetcher_state"]) for each in found]
 
@@ -263,7 +263,7 @@ class Waiting(Stream):
 
 
 class Leaving(Stream):
-    """Its worker leaves."""
+    """Its worker exits."""
 
     def __iter__(self) -> Any:
         os._exit(3)

@@ -1,4 +1,4 @@
-"""States taken where an epoch ends or begins, by datasets and samplers that keep their own place.
+"""States taken where an epoch ends or begins, with datasets that keep their own position.
 
 Imports pytest, torch and torchdata. Holds nothing.
 """
@@ -25,7 +25,7 @@ EVERY = pytest.mark.parametrize("every", [1, 2, 0])
 
 
 class Resuming(data.IterableDataset[int]):
-    """Keeps its place until the next epoch begins, where only a loaded state is begun from."""
+    """Keeps its position until the next epoch begins, and begins only from a loaded state."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -99,7 +99,7 @@ class Counting(data.Dataset[Any]):
 
 
 class Places(data.Sampler[Any]):
-    """A sampler, or with `size` a batch sampler, that keeps its place as `Resuming` does."""
+    """A sampler, or with `size` a batch sampler, that keeps its position as `Resuming` does."""
 
     def __init__(self, count: int, size: int = 0) -> None:
         self.items: list[Any] = list(range(count))
@@ -125,7 +125,7 @@ class Places(data.Sampler[Any]):
 
 
 def in_second_epoch(make: Any, taken: int, breaks: bool = False) -> tuple[list[str], list[str]]:
-    """What an epoch after another one goes on with, and what a loader of its state yields."""
+    """Return the epoch after another one, and the epoch of a loader of its state."""
     loader = make()
     for _ in itertools.islice(loader, 3 if breaks else None):
         pass

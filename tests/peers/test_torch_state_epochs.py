@@ -1,4 +1,4 @@
-"""Whatever the uninterrupted run gives next, a resumed one gives: this epoch's rest and the next.
+"""A resumed run equals the uninterrupted one: in the rest of this epoch and in the next.
 
 Imports pytest, torch and the torch face. Nothing is seeded by hand after a resume; the resumed
 program's own random state is another one each time.
@@ -69,7 +69,7 @@ def as_list(samples: list[Any]) -> list[Any]:
 
 
 def check(make: Make, points: list[tuple[int, int | None]], disturb: bool = False) -> None:
-    """Compare what comes after states at (epoch, batch; None: its end) with a run without them."""
+    """Compare resumes at (epoch, batch; None: its end) with an uninterrupted run."""
 
     def epochs(loader: Any, count: int) -> list[Any]:
         found = []

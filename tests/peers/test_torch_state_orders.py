@@ -1,4 +1,4 @@
-"""Samplers of PyTorch and of users: the epochs after a resume are those of the straight run.
+"""Samplers of PyTorch and of users: epochs after a resume equal the uninterrupted run's.
 
 Imports pytest, torch and the torch face. Nothing is seeded by hand after a resume; the resumed
 program's own random state is another one.

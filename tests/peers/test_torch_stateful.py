@@ -1,4 +1,4 @@
-"""A saved epoch goes on exactly: again and again, from any place, or is refused with the reason.
+"""A saved epoch resumes exactly, repeatedly and from any position, or StateError says why not.
 
 Imports pytest, torch and torchdata. Holds nothing.
 """
@@ -70,7 +70,7 @@ class Steps:
 
 
 class Again(data.IterableDataset[int]):
-    """Its own iterator, which begins anew when it is asked behind its end."""
+    """Its own iterator, which begins anew when it is asked after its end."""
 
     at = 0
 
@@ -122,7 +122,7 @@ def test_epoch_abandoned_repeatedly_is_whole(name: str, every: int) -> None:
         next(straight)
     state = json.loads(json.dumps(loader.state_dict()))
     for steps, workers in ((0, 2), (2, 0), (0, 0), (1, 1), (99, 2)):
-        torch.manual_seed(steps)  # what an epoch needs is in its state
+        torch.manual_seed(steps)  # the state has all that an epoch needs
         loader = make(num_workers=workers)
         loader.load_state_dict(state)
         assert loader.state_dict() == state

@@ -1,4 +1,4 @@
-"""Worker threads of the torch face: the order, the words and the answers are those of processes."""
+"""Worker threads of the torch face: same order, error texts and results as processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rows(Dataset[Any]):
 
 
 class Noise(Dataset[Any]):
-    """Draws from the generator that PyTorch has for worker threads."""
+    """Draws from PyTorch's generator for worker threads."""
 
     def __len__(self) -> int:
         return 12
@@ -172,7 +172,7 @@ def test_start_method_contradicts_threads() -> None:
 
 
 class ThreadProcess(threading.Thread):
-    """A thread that passes for a process, as MONAI has one."""
+    """A thread with the interface of a process, as MONAI has one."""
 
 
 class ThreadContext(SpawnContext):
@@ -183,7 +183,7 @@ class ThreadContext(SpawnContext):
 
 
 class OwnContext(ForkContext):
-    """A context of a user, of a name that nobody knows."""
+    """A context of a user, with an unknown name."""
 
     _name = "own"
 

@@ -1,4 +1,4 @@
-"""What a collate_fn returns arrives as it does through the queue of PyTorch's workers."""
+"""The result of a collate_fn arrives as through the queue of PyTorch's workers."""
 
 from __future__ import annotations
 

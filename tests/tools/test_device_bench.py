@@ -1,4 +1,4 @@
-"""The bench of devices and `make gpu`: what they measure and tell; their times are not judged."""
+"""The bench of devices and `make gpu`: what they measure and print; times are not judged."""
 
 from __future__ import annotations
 

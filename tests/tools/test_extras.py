@@ -1,4 +1,4 @@
-"""The tool that tries what the extras promise, and that its table is of today's floors."""
+"""The tool that tries the extras, and its table, which has the present floors."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ELSEWHERE = {
     "integrations": "tests/integrations/test_page.py",
     "profile": "tests/tools/test_profile_page.py",
 }
-# What the programs of a page take for given.
+# The names that the programs of a page use.
 GIVEN = {
     "audio": """
 import wave

@@ -1,4 +1,4 @@
-"""The pictures of docs/ that are drawn from runs: what they show is what a run did."""
+"""The pictures of docs/ that are drawn from runs: they show what a run did."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kinds(track: Track) -> list[str]:
 
 
 def check_in_order(track: Track) -> None:
-    """Hold that nothing of a track overlaps."""
+    """Check that no spans of a track overlap."""
     for bar, after in zip(track.bars, track.bars[1:]):
         assert bar.begin_ms <= bar.end_ms <= after.begin_ms + 1e-6, (track.name, bar, after)
 

@@ -1,4 +1,4 @@
-"""The programs of docs/profile.md: each word has one, and the tool puts back what was said."""
+"""The programs of docs/profile.md: each word has one, and the tool writes their output."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_program_of_the_page_runs_and_its_trace_is_drawn(tmp_path: Path) -> No
     assert "sample 151" in (tmp_path / "trace.svg").read_text(encoding="utf-8")
 
 
-# What a program of the page needs and is not here, and what stands in its place.
+# Missing names of a program of the page, and their replacements.
 _HERE = {'places="cuda:0"': 'places="cpu"', "1 << 30": "1 << 24", "1 << 18": "1 << 12"}
 
 

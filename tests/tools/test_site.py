@@ -1,4 +1,4 @@
-"""The documentation site, as far as it is held without building it: `make site` does the rest."""
+"""The documentation site, as far as it is checked without a build: `make site` does the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAVIGATION = re.findall(r"\b([\w/-]+\.md)$", SETTINGS.partition("\nnav:\n")[2], 
 FOR_USERS = """bad-data checkpoints choosing cluster compatibility devices guide how-it-works index
 integrations profile recipes troubleshooting tutorial when-not""".split()
 WIDEST = 100  # characters that the code column shows on a screen of 1280 px: site.css
-MADE = ["contributing.md", "changelog.md"]  # of what lies above docs/, while the site is built
+MADE = ["contributing.md", "changelog.md"]  # of files above docs/, while the site is built
 
 
 # -- what is on it -----------------------------------------------------------------------------

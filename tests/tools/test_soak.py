@@ -1,4 +1,4 @@
-"""A sample of the soak, and that it sees what it looks for; `make nightly` runs more of it."""
+"""A sample of the soak, and its detection of faults; `make nightly` runs more of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of the programs that are each bound by something else; the tool itself runs them all."""
+"""A sample of programs with different bottlenecks; the tool itself runs all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl
 from tools.verdict_bench.programs import KINDS, PROGRAMS
 
 ROOT = Path(__file__).parents[2]
-# those that wait for what they are bound by, however busy the machine is
+# programs that wait for their bottleneck, however busy the machine is
 SAMPLE = [
     ("one slow sample", "0"),
     ("a slow one of many", "0"),

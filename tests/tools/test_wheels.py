@@ -1,4 +1,4 @@
-"""The tool that makes wheels: what it builds with, what it tries, and what it refuses."""
+"""The tool that makes wheels: its build environment, its trials, and its refusals."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_release_builds_existing_targets() -> None:
     targets = set(re.findall(r"\bmake ([a-z-]+)", workflow))
     assert targets == {"wheels"}
     assert re.search(r"^wheels:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    # what the release builds is what is promised
+    # the release builds the promised wheels
     (versions,) = re.findall(r'ARGS="([\d. ]+)"', workflow)
     classifiers = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text())
     assert versions.split() == classifiers

@@ -317,7 +317,7 @@ def _silence(monkeypatch: pytest.MonkeyPatch) -> None:
 def drive(examples: int, steps: int) -> None:
     chosen = settings(
         max_examples=examples, stateful_step_count=steps,
-        phases=[Phase.generate, Phase.shrink],  # the phase that explains, too, is traced
+        phases=[Phase.generate, Phase.shrink],  # the explain phase uses tracing, too
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     run_state_machine_as_test(EpochMachine, settings=chosen)
