@@ -48,7 +48,7 @@ def core_locks(source: str) -> Iterator[str]:
         mutex = re.match(r"\s*(?:cdef )?pthread_mutex_t (\w+)", line)
         if mutex:
             yield f"{owner}.{mutex[1]}"
-        lock = re.match(r"\s*self\.(\w+) = threading\.(\w+)\(", line)
+        lock = re.match(r"\s*self\.(\w+) = (?:threading\.)?(\w+)\(", line)
         if lock and lock[2] in MAKERS:
             yield f"{owner}.{lock[1]}"
 
