@@ -16,7 +16,7 @@ from pathlib import Path
 
 CODE = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".hpp"}
 TEXT = CODE | {".md", ".toml", ".txt", ".in"}
-# of a function in Cython; as ruff counts them, it has one more than lines that begin with these
+# of a function in Cython, counted as ruff does: one more than the lines that begin with these
 MAX_BRANCHES = 22
 _FUNCTION = re.compile(r"( *)(?:cdef|cpdef|def)\s+(?!class\b|extern\b|enum\b|struct\b)[^=]*\(")
 _BRANCH = re.compile(r" *(?:if|elif|for|while|except)\b")

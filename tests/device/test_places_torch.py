@@ -14,7 +14,7 @@ import pytest
 
 from tests.device.accelerator import ACCELERATOR
 
-pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
+pytestmark = pytest.mark.evidence  # the faces use the same code in make test
 Facts = Callable[..., dict[str, Any]]
 FOUR = [0, 1, 2, 3]
 

@@ -142,13 +142,13 @@ class SimulatedFeeder:
     # -- workers ---------------------------------------------------------------------------------
 
     def died(self, worker: int) -> None:
-        """A worker has ended."""
+        """Note that a worker has ended."""
         self._is_alive[worker] = False
         self._ended.append(worker)
         self._program.wake()
 
     def revived(self, worker: int) -> None:
-        """Another one is in its place."""
+        """Note that another worker has taken its place."""
         self._is_alive[worker] = True
         self._note_load(worker)
 
@@ -188,7 +188,7 @@ class SimulatedFeeder:
         """Do nothing: there is no memory."""
 
     def notify(self) -> None:
-        """Have `take` return None."""
+        """Let `take` return None."""
         self._has_notice = True
 
 
@@ -247,7 +247,7 @@ class SimulatedPool:
         return f"worker {worker}"
 
     def open_error(self, payload: Any) -> WorkerError:
-        """Return what was raised in the place of a batch."""
+        """Return the exception in the place of a batch."""
         found: WorkerError = payload
         return found
 

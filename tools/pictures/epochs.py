@@ -48,7 +48,7 @@ class Photos(Dataset[Any]):
 
 
 def _timed_collate(samples: Sequence[tuple[torch.Tensor, int]]) -> list[Any]:
-    """Collate as PyTorch does, and add when that was, and by whom."""
+    """Collate as PyTorch does, and add the time and the worker."""
     begun_ns = time.monotonic_ns()
     images, fetched_ns = default_collate(list(samples))
     info = torch.utils.data.get_worker_info()

@@ -1,4 +1,4 @@
-"""What an epoch owes: each sample once, or an exception that says which one did not come and why.
+"""The account of an epoch: each sample once, or an exception that names it and the reason.
 
 Imports the errors of reader and the samples. An account belongs to one epoch, also where that is
 resumed by another loader.
@@ -108,5 +108,5 @@ class Account:
         return sorted(missing) if len(missing) > self._unnamed * self.life.size else []
 
     def describe(self) -> dict[str, Any]:
-        """Return what the account holds, for a report."""
+        """Return the account, for a report."""
         return {"life": repr(self.life)[:600], "told": self.told[-5:], "strange": self.strange[:3]}
