@@ -169,8 +169,6 @@ class EpochMachine(RuleBasedStateMachine):
         assert run is not None
         if closes:
             run.iterator.close()
-        # not those of which one failed to start: nobody tells the next epoch of it
-        keeps_workers = keeps_workers and not self.world.has_failed
         backend = run.backend if keeps_workers and run.backend.is_usable else None
         self.model = model
         self.saved = None
@@ -376,6 +374,17 @@ def test_failed_sample_is_counted_once_though_that_was_interrupted() -> None:
         found.teardown()
         assert found.run is not None
         assert found.run.owner.told == [(0, 0)], f"interrupted at {places}"
+
+
+def test_failed_start_of_an_epoch_that_was_left_is_told_in_the_next() -> None:
+    for sizes in (None, (2, 2)):
+        found = machine(Setting(sizes=sizes, starts=1))
+        found.fail_start(1, False, True)
+        assert found.step() == "nothing"  # it waits for worker 0
+        found.save()
+        found.load(keeps_workers=True, closes=True)
+        found.teardown()
+        assert found.ended == "start"
 
 
 def test_failed_start_is_told_where_another_worker_is_asked_again() -> None:
