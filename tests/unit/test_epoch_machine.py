@@ -417,6 +417,19 @@ def test_worker_that_dies_while_another_is_asked_again_is_sent_its_task() -> Non
     assert found.ended == "end"
 
 
+def test_state_at_an_end_that_was_interrupted_has_no_more_batches() -> None:
+    for places in PLACES:
+        found = machine(Setting(workers=1, count=3, places=2, drops_last=True))
+        found.answer(0, 3, False)
+        found.call_next(1)
+        found.arm(places)
+        found.call_next(1)
+        found.save()
+        found.load(keeps_workers=False, closes=True)
+        found.teardown()
+        assert found.model.seen >= {0, 1}, f"interrupted at {places}"
+
+
 def test_exception_before_its_group_comes_again_after_close() -> None:
     found = machine(Setting(workers=1, places=2, window=2))
     found.answer(0, 1, False)
