@@ -24,7 +24,7 @@ class EpochOptions:
         worker_retries: how often a batch is made again when its worker died.
         is_eager: False: a batch is asked for only while the consumer waits for it.
         in_order: False: batches are delivered as they come.
-        errors: the words of exceptions.
+        error_policy: in whose words exceptions are raised.
         start_of: what a worker is sent before its first task, by its number; None: nothing.
         on_end: called when the last batch was delivered.
         length: how many batches there will be; None: not known.
@@ -38,7 +38,7 @@ class EpochOptions:
     worker_retries: int
     is_eager: bool
     in_order: bool = True
-    errors: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
+    error_policy: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
     start_of: Callable[[int], EpochStart] | None = None
     on_end: Callable[[], None] | None = None
     length: Callable[[], int] | None = None
@@ -49,4 +49,4 @@ class EpochOptions:
     @property
     def raises_deaths(self) -> bool:
         """Whether a worker's death is raised even where it costs no batch."""
-        return self.errors.raises_deaths and self.worker_retries == 0
+        return self.error_policy.raises_deaths and self.worker_retries == 0

@@ -44,17 +44,17 @@ class StreamSource:
     timing.
 
     Args:
-        table: of the epoch; its `workers` say who is exhausted, and its `last_worker` whose turn
-            was last.
-        workers: how many there are.
+        table: of the epoch; its `worker_cursors` say who is exhausted, and its `last_worker` whose
+            turn was last.
+        num_workers: how many workers there are.
     """
 
     batches = None
 
-    def __init__(self, table: TaskTable, workers: int) -> None:
+    def __init__(self, table: TaskTable, num_workers: int) -> None:
         self._table = table
-        known = table.workers.all
-        self._shares = [_Share(not known[worker].is_ended) for worker in range(workers)]
+        known = table.worker_cursors.all
+        self._shares = [_Share(not known[worker].is_ended) for worker in range(num_workers)]
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class StreamSource:
         """A task has no keys."""
         self._table.ready(task, task.kind, task.payload)
 
-    def end_share(self, worker: int) -> None:
+    def note_share_end(self, worker: int) -> None:
         """Skip a worker from now on."""
         self._shares[worker].is_live = False
 
