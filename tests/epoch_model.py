@@ -180,7 +180,8 @@ class FakeFeeder:
         self.current: Any = None
         self.queue: deque[Any] = deque()
         self.waiting: dict[int, Any] = {}
-        self.failures: dict[int, Failure] = {}
+        self.failures: dict[int, Failure] = {}  # of workers that nobody replaced
+        self.untold: dict[int, Failure] = {}  # in this run
         self.owing: set[int] = set()
         self.states: dict[int, Any] = {}
         self.script: list[Callable[[], None]] = []
@@ -201,6 +202,8 @@ class FakeFeeder:
         self.waiting.clear()
         self.owing.clear()
         self.states.clear()
+        self.untold = dict(self.failures)
+        self.has_notice |= bool(self.untold)
 
     def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
         able = [
@@ -256,7 +259,7 @@ class FakeFeeder:
         return [number for number, each in enumerate(self.workers) if each.has_ended]
 
     def failed_worker(self) -> Failure | None:
-        return self.failures.pop(min(self.failures)) if self.failures else None
+        return self.untold.pop(min(self.untold)) if self.untold else None
 
     def detach(self, worker: int) -> LostTasks:
         gone, self.workers[worker] = self.workers[worker], Worker()
@@ -421,7 +424,8 @@ class FakeFeeder:
         if worker.said_hello or not worker.is_alive:
             return
         error = WorkerError(SampleError("start", number), "")
-        self.failures[number] = Failure(FailureKind.START, -1, 0, number, error)
+        failure = Failure(FailureKind.START, -1, 0, number, error)
+        self.failures[number] = self.untold[number] = failure
         worker.is_alive, worker.has_ended, self.has_notice = False, ends, True
         self.world.has_failed = True
 
@@ -460,6 +464,7 @@ class FakeBackend:
             raise ReaderError("no process can be started")
         for death in deaths:
             feeder.workers[death.worker_id] = Worker()
+            feeder.failures.pop(death.worker_id, None)
         return deaths
 
     def name_of(self, worker: int) -> str:
@@ -486,6 +491,7 @@ class FakeLoan:
     def release(self) -> None:
         if self.is_out and self.backend.is_usable:
             self.backend.feeder.begin_run(0)
+            self.backend.feeder.has_notice = True
         self.is_out = False
 
 
@@ -860,6 +866,9 @@ class MapModel:
         delivered = self.seen - self.dropped
         told = {*range(batches), *beyond}
         more = {n for n in told - self.seen if not self.is_nothing(n)}
+        left = self.unseen(self.total)
+        if self.setting.drops_last and len(left) < self.setting.places:
+            more.difference_update(left)  # a short last group: the next step is the end
         assert not more, f"the state has {sorted(more)}, which never came"
         less = {n for n in delivered - told if not self.is_nothing(n)}
         if self.setting.in_order:
@@ -1027,12 +1036,22 @@ class StreamModel:
         for worker, (least, saved) in enumerate(zip(self.counted(), state["workers"], strict=True)):
             place = place_of(saved)
             if worker in self.dead:
+                assert saved["ended"], f"worker {worker} is dead, and a resumed run would ask it"
                 continue
             most = least
             while most < self.sizes[worker] and self.is_nothing(worker, most):
                 most += 1
             assert least <= place <= most, f"worker {worker} is at {place}, not {least}..{most}"
             assert not saved["ended"] or place >= self.sizes[worker]
+        if self.setting.in_order and not self.setting.tolerates and not self.pending:
+            assert self._turn_after(state["last_worker"]) == self._turn_after(self.last)
+
+    def _turn_after(self, last: int) -> int | None:
+        """Whose turn is next, of those that have more."""
+        count = len(self.sizes)
+        turns = [(last + 1 + step) % count for step in range(count)]
+        live = [turn for turn in turns if turn not in self.dead and not self.is_exhausted(turn)]
+        return live[0] if live else None
 
     def load(self, state: dict[str, Any]) -> StreamModel:
         made = StreamModel(self.world)
@@ -1040,6 +1059,7 @@ class StreamModel:
             made.at[worker] = self.sizes[worker] if saved["ended"] else place_of(saved)
         made.started = [place_of(saved) for saved in state["workers"]]
         made.last = state["last_worker"]
+        made.dead = set(self.dead)  # nobody asks for the rest of their shares
         return made
 
 

@@ -295,6 +295,8 @@ class Epoch:
         number = self._supervisor.next_number() if is_own_number else int(task.number)
         error = self._supervisor.error_of(task, item, number, carried)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
+        # the exception of a death stands for the rest of the worker's share, too
+        task.is_end = self._table.is_stream and item.kind is FailureKind.LOST
         if carried is not None:
             _note_bad(task, item.worker, carried)
         if task.part and self._stage.is_left(task, landed):

@@ -69,7 +69,7 @@ def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> Base
     """Return why a worker could not start: the exception of its dataset or `worker_init_fn`."""
     found = backend.open_error(item.payload)
     exc, text = found.error, found.traceback
-    where = f"the start of {backend.name_of(item.worker)}, before epoch {options.epoch}"
+    where = f"the start of {backend.name_of(item.worker)}, before epoch {item.epoch}"
     return _worded(exc, item.worker, where, text, options)
 
 

@@ -203,9 +203,8 @@ class Supervisor:
         if self._table.is_closed:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
-        with interrupt_after():  # it is told once: before Ctrl-C is raised, note at which batch
-            failed = self._feeder.failed_worker()
-            if failed is not None:
+        with interrupt_after():  # told once in a run: before Ctrl-C is raised, note at which batch
+            while (failed := self._feeder.failed_worker()) is not None:
                 self._note_failed(failed)
         death = None
         if self._feeder.ended_workers():

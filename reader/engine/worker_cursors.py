@@ -72,18 +72,16 @@ class WorkerCursor:
         return self._state
 
     def count(self, task: Task, batch_size: int) -> None:
-        """Count a batch, an exception in its place, or an end."""
-        drawn = task.drawn
-        if task.is_end:
-            self.is_ended = True
-        elif not task.is_error and (drawn is None or drawn == batch_size):
+        """Count a batch, an exception in its place, an end, or a death, which is both of these."""
+        self.is_ended |= task.is_end
+        if task.is_error or not task.is_end:
             self.made += 1
-            self.full += 1
-        else:
-            self.made += 1
-            size = batch_size if drawn is None else drawn
-            self.draws = _added(self.all_draws(batch_size), 1, size)
-            self.full = 0
+            size = batch_size if task.drawn is None else task.drawn
+            if size == batch_size and not task.is_error:
+                self.full += 1
+            else:
+                self.draws = _added(self.all_draws(batch_size), 1, size)
+                self.full = 0
         if task.snapshot is not None:
             self.take(task.snapshot, batch_size)
 

@@ -143,6 +143,34 @@ def test_01_worker_killed_after_some_batches_is_reported_in_its_place_and_the_ot
         assert run(iter(loader)) == wanted
 
 
+@pytest.mark.parametrize("prefetch_factor", [1, 2, 4])
+@pytest.mark.parametrize(("workers", "bad"), [(1, 9), (2, 9), (2, 110), (3, 9), (3, 209)])
+def test_06_state_saved_behind_a_death_goes_on_as_the_run_does(
+    workers: int, bad: int, prefetch_factor: int, tmp_path: Path
+) -> None:
+    options: Any = {"batch_size": 2, "num_workers": workers, "prefetch_factor": prefetch_factor}
+    action = Act(signum=signal.SIGKILL, once=str(tmp_path / "once"))
+    found: list[Any] = []
+    states = []
+    with DataLoader(ActParts(PARTS, bad, action), **options) as loader:
+        batches = iter(loader)
+        while True:
+            try:
+                found.append(values_of(next(batches)))
+            except StopIteration:
+                break
+            except WorkerDied as error:
+                found.append(error)
+            states.append(loader.state_dict())
+    place = [isinstance(each, WorkerDied) for each in found].index(True)
+    with DataLoader(Parts(PARTS), **options) as loader:
+        for at in {place, place + 1, place + 2, place + 3, len(found) - 1} & {*range(len(found))}:
+            loader.load_state_dict(states[at])
+            assert run(iter(loader)) == found[at + 1 :], f"behind {found[at]}"
+        loader.load_state_dict(states[place - 1])
+        assert run(iter(loader)) == order_of(PARTS, workers, 2)[place:]
+
+
 @pytest.mark.parametrize("taken", [1, 2, 3])
 @pytest.mark.parametrize("is_noticed", [True, False])
 def test_01_worker_killed_while_idle_in_the_epoch_never_gives_a_sample_twice(

@@ -8,6 +8,7 @@ adds what the file lacks, and leaves what is there: that must still be read.
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,14 +41,46 @@ class Counting(reader.IterableDataset[int]):
         self.at = state["at"]
 
 
-def of_torch(**options: Any) -> Any:
+class Drawing:
+    """Samples that draw from the worker's own random state."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> int:
+        return 1000 * index + random.randrange(1000)
+
+
+class Failing:
+    """One sample in seven fails."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> int:
+        if index % 7 == 3:
+            raise ValueError(index)
+        return index
+
+
+def of_torch(dataset: Any = SAMPLES, **options: Any) -> Any:
     """Make a loader of the torch face."""
     import torch
 
     from reader.compat.torch import StatefulDataLoader
 
     torch.manual_seed(5)
-    return StatefulDataLoader(SAMPLES, batch_size=4, **options)
+    return StatefulDataLoader(dataset, batch_size=4, **options)
+
+
+def of_torch_stream(**options: Any) -> Any:
+    """Make a loader of the torch face over a stream with a state."""
+    from torch.utils.data import IterableDataset
+
+    class Stream(Counting, IterableDataset[int]):
+        """Counting, for that face."""
+
+    return of_torch(Stream(), **options)
 
 
 def of_torch_ranks() -> Any:
@@ -57,18 +90,18 @@ def of_torch_ranks() -> Any:
     return of_torch(sampler=StatefulDistributedSampler(SAMPLES, 2, 1, seed=3))
 
 
-def of_paddle() -> Any:
+def of_paddle(**options: Any) -> Any:
     """Make a loader of the Paddle face."""
     from reader.compat.paddle import DataLoader
 
-    return DataLoader([(each,) for each in SAMPLES], batch_size=4)
+    return DataLoader([(each,) for each in SAMPLES], batch_size=4, **options)
 
 
-def of_gluon() -> Any:
+def of_gluon(**options: Any) -> Any:
     """Make a loader of the Gluon face."""
     from reader.compat.gluon import DataLoader
 
-    return DataLoader(SAMPLES, batch_size=4, shuffle=True, seed=3)
+    return DataLoader(SAMPLES, batch_size=4, shuffle=True, seed=3, **options)
 
 
 def of_batches(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -81,9 +114,9 @@ def of_order(make: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: reader.DataLoader(SAMPLES, batch_size=4, sampler=make())
 
 
-def of_stream(make: Callable[[], Any]) -> Callable[[], Any]:
+def of_stream(make: Callable[[], Any], **options: Any) -> Callable[[], Any]:
     """Return what makes a loader over a stream."""
-    return lambda: reader.DataLoader(make(), batch_size=4)
+    return lambda: reader.DataLoader(make(), batch_size=4, **options)
 
 
 LOADERS: dict[str, Callable[[], Any]] = {
@@ -106,6 +139,26 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "shuffle buffer": of_stream(lambda: reader.shuffle_buffer(Counting(), 8, seed=3)),
     "one worker": lambda: reader.DataLoader(
         SAMPLES, batch_size=4, shuffle=True, seed=3, num_workers=1
+    ),
+    "torch, kept workers": lambda: of_torch(shuffle=True, num_workers=2, persistent_workers=True),
+    "torch, drawing": lambda: of_torch(Drawing(), num_workers=2),
+    "torch, stream": of_torch_stream,
+    "torch, stream, workers": lambda: of_torch_stream(num_workers=2, snapshot_every_n_steps=2),
+    "paddle, workers": lambda: of_paddle(num_workers=2),
+    "gluon, workers": lambda: of_gluon(num_workers=2),
+    "drawing, workers": lambda: reader.DataLoader(
+        Drawing(), batch_size=4, shuffle=True, seed=3, num_workers=2
+    ),
+    "places": lambda: reader.DataLoader(
+        SAMPLES, batch_size=4, shuffle=True, seed=3, num_workers=2, places=["cpu", "cpu"]
+    ),
+    "replaced samples": lambda: reader.DataLoader(
+        Failing(), batch_size=4, num_workers=2, on_error="replace", error_budget=50
+    ),
+    "stream, workers": of_stream(Counting, num_workers=2, snapshot_every_n_steps=1),
+    "stream, few snapshots": of_stream(Counting, num_workers=2, snapshot_every_n_steps=3),
+    "shuffle buffer, workers": of_stream(
+        lambda: reader.shuffle_buffer(Counting(), 8, seed=3), num_workers=2
     ),
 }
 

@@ -169,8 +169,6 @@ class EpochMachine(RuleBasedStateMachine):
         assert run is not None
         if closes:
             run.iterator.close()
-        # not a group with a failed start: nobody reports that to the next epoch
-        keeps_workers = keeps_workers and not self.world.has_failed
         backend = run.backend if keeps_workers and run.backend.is_usable else None
         self.model = model
         self.saved = None
@@ -378,6 +376,17 @@ def test_failed_sample_is_counted_once_despite_an_interrupt() -> None:
         assert found.run.owner.told == [(0, 0)], f"interrupted at {places}"
 
 
+def test_failed_start_of_an_epoch_that_was_left_is_reported_in_the_next() -> None:
+    for sizes in (None, (2, 2)):
+        found = machine(Setting(sizes=sizes, starts=1))
+        found.fail_start(1, False, True)
+        assert found.step() == "nothing"  # it waits for worker 0
+        found.save()
+        found.load(keeps_workers=True, closes=True)
+        found.teardown()
+        assert found.ended == "start"
+
+
 def test_failed_start_is_reported_while_another_worker_is_asked_again() -> None:
     found = machine(Setting(sizes=(1, 0), window=4, room=1))
     found.short(0, False)
@@ -406,6 +415,19 @@ def test_worker_that_dies_while_another_is_asked_again_gets_its_task_again() -> 
     found.kill(1, False, 0, False, False)
     found.teardown()
     assert found.ended == "end"
+
+
+def test_state_at_an_end_that_was_interrupted_has_no_more_batches() -> None:
+    for places in PLACES:
+        found = machine(Setting(workers=1, count=3, places=2, drops_last=True))
+        found.answer(0, 3, False)
+        found.call_next(1)
+        found.arm(places)
+        found.call_next(1)
+        found.save()
+        found.load(keeps_workers=False, closes=True)
+        found.teardown()
+        assert found.model.seen >= {0, 1}, f"interrupted at {places}"
 
 
 def test_exception_before_its_group_comes_again_after_close() -> None:

@@ -170,7 +170,7 @@ class TaskFeeder(Protocol):
         """Return the workers whose process ended and was not replaced yet."""
 
     def failed_worker(self) -> Failure | None:
-        """Return what a worker sent that could not start, once."""
+        """Return what a worker sent that could not start, once in each run."""
 
     def detach(self, worker: int) -> LostTasks:
         """Forget a worker that ended; returns what it did not answer."""

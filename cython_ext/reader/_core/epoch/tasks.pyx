@@ -50,7 +50,7 @@ cdef class Task:
         snapshot: once it is answered, the state that its worker sent with it, or None.
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
         is_error: an exception was delivered in the batch's place.
-        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
+        is_end: the worker's share is over. Nothing was delivered, or, with `is_error`, the exception of its death.
         part: its number among the batches of its step, from 0.
         parts: how many batches its step has; 0: this one alone.
         logged: the number of its batch in the log of times; 0: nobody asks when it was handed over.

@@ -25,6 +25,8 @@ cdef class Feeder:
     cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
     cdef public TimesLog times     # of what was taken
     cdef int64_t asked_ns          # when the consumer asked for the next item; 0: it has not
+    cdef dict failed               # by worker: the Failure of one that could not start and was not replaced
+    cdef dict untold               # those of `failed` that `failed_worker` has not returned in this run
     cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation

@@ -70,6 +70,8 @@ cdef class Feeder:
         self.side = side
         self.schemas = {}
         self.damaged = []
+        self.failed = {}
+        self.untold = {}
         self.available_bytes = available_bytes
         self.heap = Heap(arena, nworkers, 2, available_bytes)
         self.fork_generation = process_ledger().fork_generation
@@ -290,6 +292,8 @@ cdef class Feeder:
         self.s.workers[worker].alive = 1
         store_relaxed_u32(&self.s.workers[worker].said_hello, 0)
         pthread_mutex_unlock(&self.s.lock)
+        self.failed.pop(worker, None)
+        self.untold.pop(worker, None)
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
     def rest(self, uint32_t worker, bint rests):
@@ -352,7 +356,10 @@ cdef class Feeder:
         return found
 
     def failed_worker(self):
-        """Return the Failure of a worker that could not start, once; else None."""
+        """Return the Failure of a worker that could not start, once in each run; else None.
+
+        A run that is left may not have raised it, and nobody replaces the worker.
+        """
         cdef uint32_t i
         cdef rd_record record
         for i in range(self.s.nworkers):
@@ -362,10 +369,12 @@ cdef class Feeder:
             pthread_mutex_unlock(&self.s.lock)
             if record.kind:
                 try:
-                    return Failure(FailureKind.START, -1, self.s.epoch, i, open_payload(&record, self.side))
+                    self.failed[i] = Failure(FailureKind.START, -1, self.s.epoch, i,
+                                             open_payload(&record, self.side))
+                    return self.failed[i]
                 except Damaged as error:
                     self.refuse(&record, error)
-        return None
+        return self.untold.popitem()[1] if self.untold else None
 
     @property
     def has_initial_states(self):
@@ -429,6 +438,9 @@ cdef class Feeder:
         store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
+        self.untold = dict(self.failed)
+        if self.untold:
+            queue_notify(&self.s.queue)
         self.release_damaged()
         if self.side is not None:
             self.side.drop_stale(self.s.run)
