@@ -693,7 +693,7 @@ class Run:
                 workers.count_before(state["batches"] if setting.is_stream else 0)
         if setting.is_stream and workers is not None:
             return TaskTable(
-                1, 0, setting.in_order, True, last_worker=workers.last, workers=workers
+                1, 0, setting.in_order, True, last_worker=workers.last, worker_cursors=workers
             )
         first = 0 if state is None else state["batches"]
         beyond = () if state is None else state["beyond"]
