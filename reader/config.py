@@ -329,8 +329,9 @@ class LoaderConfig:
             is_iterable: whether the loader iterates over it instead of indexing it.
             options: others than these, but for those that say where and how workers run.
         """
-        o = {name: getattr(self, name) for name in _OF_ORDER} | options
-        _check_each(o, options)
+        own = vars(self)
+        o = {name: own[name] for name in _OF_ORDER} | options
+        _check_each(o, [name for name in options if options[name] is not own[name]])
         if any(self.auto):
             workers, factor = (AutoCount(1) if found else 1 for found in self.auto)
             check_auto(workers, factor, dataset, is_iterable)

@@ -28,7 +28,7 @@ from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
-from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.inline_cache import InlineCache
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.epoch import Epoch
@@ -103,23 +103,22 @@ class Engine(Finalized):
         if _draws_nothing(config):
             config = dataclasses.replace(config, seed_globals=False)
         self.config = config
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
-        self.order_seed: int | None = None
         self.draws = draws
         self._policy = policy.without_turns() if config.auto[0] else policy
         self._error_policy = _error_policy_of(policy, config.num_workers)
         self._base_seed = base_seed
         self._workers = max(1, config.num_workers)
-        self._round_robin = self._make_round_robin(0)
-        self._next_epoch = 0
-        self._prefetched: PrefetchedEpoch | None = None
-        self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
         self.times = TimesLog() if times is None else times
         self.auto = AutoWorkers(config, self._stats) if config.may_change else None
         active = None if self.auto is None else self.auto.active
-        self._cache = PoolCache(config, self._policy, base_seed, active)
+        is_inline = config.num_workers == 0 and not policy.dispatch.works_ahead
+        self._cache: PoolCache | InlineCache = (
+            InlineCache(config, self._policy, base_seed)
+            if is_inline
+            else PoolCache(config, self._policy, base_seed, active)
+        )
+        self.is_ended = is_inline  # nothing to finalize
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
@@ -129,9 +128,29 @@ class Engine(Finalized):
         )
         self._places = LandingPlaces(config, policy.batch)
         self.failed = FailedSamples(config) if failed is None else failed
-        self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
-        is_inline = self._cache.kind is InlineBackend
+        self._begin_anew(sampler, batch_sampler)
         self._is_plain = is_inline and config.is_plain and not self._state.sends_snapshots
+
+    def _begin_anew(self, sampler: Any, batch_sampler: Any) -> None:
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.order_seed: int | None = None
+        self._round_robin = self._make_round_robin(0)
+        self._next_epoch = 0
+        self._prefetched: PrefetchedEpoch | None = None
+        self._newest: weakref.ref[EpochIterator] | None = None
+        self._state = LoaderState(self.config, self._policy.worker.keeps_rng, self._base_seed)
+
+    def renewed(self, sampler: Any, batch_sampler: Any) -> Engine:
+        """Return an engine with the same options and base seed that was never iterated over.
+
+        It is for an engine without workers: both keep the memory that batches are stacked in.
+        """
+        made = Engine.__new__(Engine)
+        made.is_ended = self.is_ended
+        vars(made).update(vars(self), _stats=WaitStats())
+        made._begin_anew(sampler, batch_sampler)
+        return made
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -495,7 +514,7 @@ class Engine(Finalized):
         backend = self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
         wait_s, last_wait_s = self._stats.times()
-        stages = usable.feeder.stats() if usable is not None else self._cache.shelf.last_stages
+        stages = usable.feeder.stats() if usable is not None else self._cache.last_stages
         return {
             "batches": self._stats.batches,
             "wait_s": wait_s,
@@ -531,13 +550,13 @@ class Engine(Finalized):
     def drop(self) -> None:
         """End idle workers in the background; those in use end with their iterators."""
         self.drop_prefetched()
-        self._cache.shelf.drop()
+        self._cache.drop()
 
     def finalize(self) -> None:
         """End idle workers, when the engine is dropped."""
         cache = vars(self).get("_cache")
         if cache is not None:
-            cache.shelf.drop()
+            cache.drop()
 
     def copied(self) -> Engine:
         """Return an engine with the same options and epoch, and neither workers nor batches."""

@@ -7,7 +7,7 @@ keys of what was handed over and not counted yet alone.
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +56,7 @@ class Progress:
         self.resumed: dict[str, Any] | None = None
         self.origin: OrderOrigin | None = None
         self.has_shard: bool | None = None
-        self.lock = threading.RLock()  # a thread may save while another one iterates
+        self.lock = RLock()  # a thread may save while another one iterates
         self._table = table
         self._first = first
         self._turn = turn

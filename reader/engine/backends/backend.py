@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from reader._core.memory.arena import Arena
+from reader._core.memory.copying import copy_way
 from reader._core.wire.failure import Failure
 from reader._core.wire.local_channel import UserBatch
 from reader._core.wire.times_log import TimesLog
@@ -27,7 +28,14 @@ __all__ = [
     "Watch",
     "WorkerActivity",
     "WorkerStatus",
+    "arena_stats",
 ]
+
+
+def arena_stats(arena: Arena | None, last: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the counts of an arena; of None, `last`: those of one that was closed."""
+    counts = last if arena is None else arena.stats()
+    return counts and {**counts, "copy_way": copy_way(), "is_open": arena is not None}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,6 @@ class InlineBackend:
 
     Args:
         config: what a worker would be given.
-        window, start_method: see Backend; nothing is made ahead or started.
         max_bytes: limit of the memory in which samples are stacked; None: what the machine has.
         spare: such memory of earlier iterators.
         convert: makes the user's batch of what is not stacked; see LocalChannel.
@@ -45,20 +44,13 @@ class InlineBackend:
     def __init__(
         self,
         config: WorkerConfig,
-        window: int = 1,  # noqa: ARG002
-        max_bytes: int | None = None,
-        start_method: str | None = None,  # noqa: ARG002
-        active: int | None = None,  # noqa: ARG002
-        spare: list[LocalMemory] | None = None,
-        convert: Callable[[Any], Any] | None = None,
+        max_bytes: int | None,
+        spare: list[LocalMemory],
+        convert: Callable[[Any], Any] | None,
     ) -> None:
-        seeds_globals = config.seed is not None and config.seed_globals
-        self.rng_lock = GlobalRngLock() if seeds_globals else None
-        uncached_from = config.uncached_from(in_flight=1)
-        make = functools.partial(
-            LocalMemory, config.policy.rules, max_bytes, available_bytes, uncached_from
-        )
-        self._channel = LocalChannel(make, [] if spare is None else spare, convert)
+        self.rng_lock = GlobalRngLock() if config.seeds_each_batch else None
+        make_memory = functools.partial(_make_memory, config, max_bytes)
+        self._channel = LocalChannel(make_memory, spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
         self.feeder = LocalFeeder(self._channel, _stepping(self._loop))
 
@@ -150,6 +142,11 @@ class InlineBackend:
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """As `close_soon`."""
         self.feeder.close()
+
+
+def _make_memory(config: WorkerConfig, max_bytes: int | None) -> LocalMemory:
+    uncached_from = config.uncached_from(in_flight=1)
+    return LocalMemory(config.policy.rules, max_bytes, available_bytes, uncached_from)
 
 
 def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:

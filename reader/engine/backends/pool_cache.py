@@ -8,77 +8,43 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
-from reader._core.memory.arena import Arena
-from reader._core.memory.copying import copy_way
-from reader._core.wire.local_channel import LocalMemory
 from reader.cluster.pace import MOST_FACTOR
-from reader.collate import in_place
 from reader.config import WORKER_KINDS, LoaderConfig
 from reader.data.distributed_env import ranks_for_workers
-from reader.data.pure_samples import has_pure_samples
-from reader.engine.backends.backend import Backend
-from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.backend import Backend, arena_stats
+from reader.engine.backends.inline_cache import InlineCache
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.process_pool import ProcessPool
 from reader.engine.backends.remote_processes import RemoteProcesses
 from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
+from reader.engine.backends.worker_config import make_worker_config
 from reader.errors import ConfigError, ReaderError
-from reader.frameworks import make_unpacked
-from reader.policy import BatchPolicy, Policy
+from reader.policy import Policy
 from reader.processes.pool_registry import await_closing
-from reader.worker.bad_sample import Tolerance
 from reader.worker.loop import WorkerConfig
-from reader.worker.stream import Stream
 
 __all__ = ["Loan", "PoolCache", "backend_of"]
 
 _MOST_PACED = 4096  # batches in flight of all remote workers, unless more are asked for
 
 
-def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
-    """Return what each worker of a loader is given."""
-    return WorkerConfig(
-        dataset=config.dataset,
-        collate_fn=None if config.collate_fn is None else in_place(config.collate_fn),
-        worker_init_fn=config.worker_init_fn,
-        num_workers=config.num_workers,
-        is_for_device=config.places[0].kind != "cpu",
-        seed=config.seed,
-        base_seed=base_seed,
-        stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,
-        policy=policy.worker
-        if policy.worker.make_prepare is None
-        else dataclasses.replace(policy.worker, make_prepare=None),
-        worker_type=config.worker_type,
-        seed_globals=config.seed_globals,
-        snapshot_every=config.snapshot_every_n_steps or 0,
-        has_pure_samples=not config.is_iterable and has_pure_samples(config.dataset),
-        reseed=config.reseed,
-        tolerance=_tolerance(config),
-        makes_stale=policy.worker.makes_stale and config.persistent_workers and config.seed is None,
-    )
-
-
-def _tolerance(config: LoaderConfig) -> Tolerance | None:
-    """Return what becomes of samples that fail; None: their exceptions are raised."""
-    if not config.tolerates_failures:
-        return None
-    has_own = config.sampler is not None or config.batch_sampler is not None
-    count = 0 if has_own or config.is_iterable else len(config.dataset)
-    return Tolerance(config.on_error == "replace", count)
-
-
 def backend_of(worker_type: str) -> type[Backend]:
     """Return the class of the backends of a kind of worker."""
-    module, _, name = WORKER_KINDS[worker_type].backend.partition(":")
+    return _imported(WORKER_KINDS[worker_type].backend)
+
+
+@functools.cache
+def _imported(path: str) -> type[Backend]:
+    module, _, name = path.partition(":")
     found: type[Backend] = getattr(importlib.import_module(module), name)
     return found
 
@@ -88,7 +54,7 @@ class PoolCache:
 
     Attributes:
         kind: the class of the backends.
-        shelf: the backends, but for inline ones.
+        shelf: the backends.
         worker_config: what each worker is given.
 
     Args:
@@ -109,14 +75,9 @@ class PoolCache:
         self._make_prepare = policy.worker.make_prepare if config.num_workers else None
         self.kind: type[Backend] = backend_of(config.worker_type)
         if config.num_workers == 0:
-            self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
+            self.kind = ThreadPool
         self._policy = policy
         self._active = active
-        self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
-        # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
-        self._inline: list[weakref.ref[InlineBackend]] = []
-        self._spare: list[LocalMemory] = []  # of inline backends, between epochs
-        self._newest: weakref.ref[InlineBackend] | None = None
         self.worker_config = make_worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
         self._shared: SharedWorkers | None = None
@@ -131,36 +92,38 @@ class PoolCache:
             ConfigError: the dataset cannot be pickled (spawn, forkserver).
             ReaderError: the system refuses memory, descriptors, processes or threads.
         """
-        if self.kind is InlineBackend:
-            return self._make_inline()
         pool = self._start()
         self.shelf.lend(pool)
         return pool
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether a pool waits for an iterator."""
+        return self.shelf.has_idle
+
+    def take_idle(self) -> Backend | None:
+        """Return the pool that nobody uses, where there is one. It is lent from now on."""
+        return self.shelf.take_idle()
+
     def release(self, backend: Backend) -> None:
         """Take a backend back from its iterator, once. Waits for nothing."""
-        if isinstance(backend, InlineBackend):
-            backend.close()
-        else:
-            self.shelf.release(backend)
+        self.shelf.release(backend)
 
     @property
     def newest(self) -> Backend | None:
         """The backend lent last, or the idle one; None when there is none."""
-        return self.shelf.pool if self._newest is None else self._newest()
-
-    @property
-    def arena(self) -> Arena | None:
-        """Where the newest backend's batches lie; between epochs, those of a kept one."""
-        newest = self.newest
-        found = newest.arena if newest is not None and newest.is_usable else None
-        return self._spare[0].arena if found is None and self._spare else found
+        return self.shelf.pool
 
     def arena_stats(self) -> dict[str, Any] | None:
         """Return the counts of the arena, or the last ones of that which was closed last."""
-        arena = self.arena
-        counts = self.shelf.last_arena if arena is None else arena.stats()
-        return counts and {**counts, "copy_way": copy_way(), "is_open": arena is not None}
+        newest = self.newest
+        arena = newest.arena if newest is not None and newest.is_usable else None
+        return arena_stats(arena, self.shelf.last_arena)
+
+    @property
+    def last_stages(self) -> Any:
+        """The counts of the feeder of the pool that ended last; None: there was none."""
+        return self.shelf.last_stages
 
     @property
     def is_in_use(self) -> bool:
@@ -176,29 +139,11 @@ class PoolCache:
 
         `grace_s`: see Backend.
         """
-        for found in self._inline:
-            backend = found()
-            if backend is not None:
-                backend.close()
-        while self._spare:
-            self._spare.pop().close()
         self.shelf.close(grace_s)
 
-    def _make_inline(self) -> InlineBackend:
-        config = self._config
-        is_on_cpu = config.places[0].kind == "cpu"
-        if self._policy.batch.is_as_collated and is_on_cpu:
-            # what is written in place (Rows) has no arrays before it is packed
-            is_written = self.worker_config.collate_fn is not config.collate_fn
-            self._convert = None if is_written else _same
-        elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
-            self._convert = make_unpacked(config.framework, config.collate_fn is not None)
-        made = InlineBackend(
-            self.worker_config, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
-        )
-        self._newest = weakref.ref(made)
-        self._inline = [each for each in self._inline if each() is not None] + [self._newest]
-        return made
+    def drop(self) -> None:
+        """End the idle pool in the background; a lent one ends with its iterator."""
+        self.shelf.drop()
 
     def _start(self) -> Backend:
         prepare = None if self._make_prepare is None else self._make_prepare()
@@ -233,15 +178,12 @@ class PoolCache:
         )
 
 
-def _same(batch: Any) -> Any:
-    return batch
-
-
 class Loan(Finalized):
     """A backend that one iterator has; it is given back once, at the latest when this is dropped.
 
     Args:
         cache: lends the backend, an idle one or a new one; see `PoolCache.start` for its errors.
+            With an InlineCache no signal is held back: a backend may be closed twice.
 
     Attributes:
         backend: what was lent. Kept when it is given back, to look at how its workers ended.
@@ -250,22 +192,30 @@ class Loan(Finalized):
     backend: Backend
     _is_out = False
 
-    def __init__(self, cache: PoolCache) -> None:
+    def __init__(self, cache: PoolCache | InlineCache) -> None:
         self._cache = cache  # keeps what the workers are given
-        with interrupt_after():
-            idle = cache.shelf.take_idle()
-            if idle is not None:
-                self.backend, self._is_out = idle, True
-        if idle is None:
-            self.backend = cache.start()  # a pool that an interrupt loses ends itself
-            self._is_out = True
+        if cache.has_idle:
+            with interrupt_after():
+                idle = cache.take_idle()
+                if idle is not None:
+                    self.backend, self._is_out = idle, True
+                    return
+        self.backend = cache.start()  # a pool that an interrupt loses ends itself
+        self._is_out = True
 
     def release(self) -> None:
         """Let another iterator have the backend. Idempotent; waits for nothing."""
+        cache = self._cache
+        if isinstance(cache, InlineCache):
+            if self._is_out:
+                cache.release(self.backend)
+                self._is_out = False
+                self.is_ended = True
+            return
         with interrupt_after():
             is_out, self._is_out = self._is_out, False
             if is_out:
-                self._cache.release(self.backend)
+                cache.release(self.backend)
                 self.is_ended = True
 
     def finalize(self) -> None:
@@ -304,6 +254,11 @@ class PoolShelf:
             with contextlib.suppress(ReaderError):  # another thread has just closed it
                 self.last_stages, self.last_arena = pool.feeder.stats(), pool.arena.stats()
         pool.close_soon(grace_s)
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether a pool waits for an iterator."""
+        return bool(self._idle)
 
     def take_idle(self) -> Backend | None:
         """Return the pool that nobody uses, where there is one. It is lent from now on."""

@@ -8,7 +8,7 @@ cimport cython
 from reader._core.epoch.tasks cimport Task
 from reader._core.interpreter.signals cimport Finalized
 from reader._core.memory.wait cimport rd_now_ns
-import threading
+from _thread import RLock
 
 
 @cython.final
@@ -84,7 +84,7 @@ cdef class Handover(Finalized):
     """
 
     def __cinit__(self, *args, **options):
-        self.lock = threading.RLock()  # threads that share the iterator take turns
+        self.lock = RLock()  # threads that share the iterator take turns
         self.enter, self.leave = self.lock.acquire, self.lock.release
 
     def __iter__(self):
