@@ -166,9 +166,9 @@ class AutoWorkers:
             choice = self._tuner.limit(pool.started)
             started = []
             pool.set_active(choice.num_workers)
-        for worker in started:
+        for worker_id in started:
             if start_of is not None:
-                dispatcher.add_start(worker, start_of(worker))
+                dispatcher.add_start(worker_id, start_of(worker_id))
         _log.info("%s", _told(before, choice))
 
     def _decided(self, pool: Pool, table: TaskTable, now_s: float) -> Choice:

@@ -257,8 +257,8 @@ class Engine(Finalized):
             options.warn_after,
         )
         if options.start_of is not None:
-            for worker in range(backend.started):
-                dispatcher.add_start(worker, options.start_of(worker))
+            for worker_id in range(backend.started):
+                dispatcher.add_start(worker_id, options.start_of(worker_id))
         backend.open_epoch(dispatcher.send_starts, progress)
         if options.is_eager:
             dispatcher.fill()
@@ -386,14 +386,14 @@ class Engine(Finalized):
             workers = progress.worker_cursors
             workers.expect_initial_states()
             has_cursor = start.is_resumed
-            return lambda worker: EpochStart(
+            return lambda worker_id: EpochStart(
                 marks,
                 base_seed,
-                progress.to_start(worker) if has_cursor else None,
-                worker in workers.awaited,
+                progress.to_start(worker_id) if has_cursor else None,
+                worker_id in workers.awaited,
             )
         if start.is_resumed and start.worker_cursors is not None:
-            return lambda worker: EpochStart(marks, base_seed, progress.to_start(worker))
+            return lambda worker_id: EpochStart(marks, base_seed, progress.to_start(worker_id))
         if start.is_resumed or marks or base_seed != self._base_seed:
             return lambda _: EpochStart(marks, base_seed)
         return None

@@ -133,8 +133,8 @@ class Epoch:
     def _take_initial_states(self) -> None:
         workers, feeder = self.progress.worker_cursors, self._dispatcher.feeder
         if workers is not None:
-            for worker in sorted(workers.awaited):
-                workers.note_initial_state(worker, feeder.initial_state(worker))
+            for worker_id in sorted(workers.awaited):
+                workers.note_initial_state(worker_id, feeder.initial_state(worker_id))
 
     # -- what comes next -------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Epoch:
         raise StopIteration
 
 
-def _note_bad(task: Task, worker: int, carried: WorkerError) -> None:
+def _note_bad(task: Task, worker_id: int, carried: WorkerError) -> None:
     """Note with a task what failed in its batch."""
     if carried.bad:
-        task.snapshot = WorkerSnapshot(worker, False, False, None, bad=carried.bad)
+        task.snapshot = WorkerSnapshot(worker_id, False, False, None, bad=carried.bad)

@@ -45,16 +45,16 @@ def late(
     `took_s`: how long this thread was at it, where it made the batch itself.
     """
     at = [] if took_s is None else [f"{backend.name_of(0)} made it in {took_s:.1f} s"]
-    for worker in range(backend.num_workers) if took_s is None else ():
-        _, seq, row, seconds, is_ready = backend.feeder.worker_progress(worker)
+    for worker_id in range(backend.num_workers) if took_s is None else ():
+        _, seq, row, seconds, is_ready = backend.feeder.worker_progress(worker_id)
         if seq is None:
             is_at = "is idle" if is_ready else "is starting (worker_init_fn, imports)"
-            at.append(f"{backend.name_of(worker)} {is_at}")
+            at.append(f"{backend.name_of(worker_id)} {is_at}")
         else:
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             place = f"batch {seq}, sample {row}{sample}"
-            at.append(f"{backend.name_of(worker)} has been at {place} for {seconds:.1f} s")
+            at.append(f"{backend.name_of(worker_id)} has been at {place} for {seconds:.1f} s")
     return LoadTimeout(
         f"batch {delivered} of epoch {options.epoch} did not come within"
         f" timeout={options.timeout_s:g} s: {'; '.join(at)}. Call next() again to wait"
@@ -74,14 +74,14 @@ def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> Base
 
 
 def _worded(
-    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions, note: str = ""
+    exc: BaseException, worker_id: int, where: str, text: str, options: EpochOptions, note: str = ""
 ) -> BaseException:
     """Return an exception of a worker as the user gets it."""
     if options.error_policy.passes(exc):
         return exc
     error = as_user_error(exc)
     if options.error_policy.reword is not None:
-        error = options.error_policy.reword(error, worker, text or traceback_text(exc))
+        error = options.error_policy.reword(error, worker_id, text or traceback_text(exc))
         exc, text = error, ""  # the new text has the traceback
     if note:
         add_note(exc, note)

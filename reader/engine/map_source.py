@@ -276,7 +276,7 @@ class MapSource:
 
     # -- what went wrong -------------------------------------------------------------------------
 
-    def note_share_end(self, worker: int) -> None:
+    def note_share_end(self, worker_id: int) -> None:
         """Do nothing: a map-style dataset has no shares."""
 
     def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:

@@ -141,10 +141,10 @@ class Progress:
             return None
         return (self._turn + batches - self._first.batches) % num_workers
 
-    def to_start(self, worker: int) -> bytes | None:
+    def to_start(self, worker_id: int) -> bytes | None:
         """What a worker is sent to go on, pickled; None: nothing."""
         self.count()
-        return None if self.worker_cursors is None else self.worker_cursors.to_start(worker)
+        return None if self.worker_cursors is None else self.worker_cursors.to_start(worker_id)
 
     def begin_with(self, workers: WorkerCursors | None) -> None:
         """Begin with what workers have sent by now; nothing was handed over yet."""

@@ -54,7 +54,7 @@ class StreamSource:
     def __init__(self, table: TaskTable, num_workers: int) -> None:
         self._table = table
         known = table.worker_cursors.all
-        self._shares = [_Share(not known[worker].is_ended) for worker in range(num_workers)]
+        self._shares = [_Share(not known[worker_id].is_ended) for worker_id in range(num_workers)]
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -62,14 +62,14 @@ class StreamSource:
         """Draw a task for the worker whose turn it is; None: every worker has come to its end."""
         table, count = self._table, len(self._shares)
         turns = [(table.last_worker + 1 + step) % count for step in range(count)]
-        live = [worker for worker in turns if self._shares[worker].is_live]
+        live = [worker_id for worker_id in turns if self._shares[worker_id].is_live]
         if not live:
             return None
-        worker = live[0]
+        worker_id = live[0]
         if not table.in_order:  # skip those that have more tasks than another one
             loads = table.loads()
-            worker = min(live, key=loads.__getitem__)
-        task = Task(TaskKind.TASK_NEXT, b"", worker)
+            worker_id = min(live, key=loads.__getitem__)
+        task = Task(TaskKind.TASK_NEXT, b"", worker_id)
         table.draw(task)
         return task
 
@@ -77,13 +77,13 @@ class StreamSource:
         """A task has no keys."""
         self._table.ready(task, task.kind, task.payload)
 
-    def note_share_end(self, worker: int) -> None:
+    def note_share_end(self, worker_id: int) -> None:
         """Skip a worker from now on."""
-        self._shares[worker].is_live = False
+        self._shares[worker_id].is_live = False
 
-    def is_live(self, worker: int) -> bool:
+    def is_live(self, worker_id: int) -> bool:
         """Whether the worker is not exhausted."""
-        return self._shares[worker].is_live
+        return self._shares[worker_id].is_live
 
     # -- what went wrong -------------------------------------------------------------------------
 
@@ -104,31 +104,31 @@ class StreamSource:
 
     def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:
         """A worker died: another one begins its share anew, or the share is over."""
-        worker, table = death.worker_id, self._table
-        share = self._shares[worker]
-        mine = [task for task in table.unanswered() if task.worker == worker]
+        worker_id, table = death.worker_id, self._table
+        share = self._shares[worker_id]
+        mine = [task for task in table.unanswered() if task.worker == worker_id]
         lost = [task for task in mine if task.number in death.lost]
         # what has another state, or is in flight and not lost, was answered
-        has_answered = table.has_answered(worker) or any(
+        has_answered = table.has_answered(worker_id) or any(
             task.state != TaskState.HELD and task not in lost for task in mine
         )
         # those asked again come first: their turn is the earliest
         mine = [task for task in mine if task in lost or task.state == TaskState.HELD]
         if death.is_used_up or not share.is_live:
             share.is_live = False  # exhausted, or its end is on the way: nobody begins it anew
-            self._end_by(share, worker, share.ended_by or [death])
+            self._end_by(share, worker_id, share.ended_by or [death])
             if any(task.kind == TaskKind.TASK_AGAIN for task in mine):
                 return _raised(mine, share.ended_by)
             return [(task, Loss.ENDED) for task in mine]
         if not has_answered and not self._is_hopeless(share, death, mine, worker_retries):
             # nothing of its share was delivered: the new worker begins it anew
             return [(task, Loss.AGAIN) for task in lost]
-        full = [task for task in self._aside_of(worker) if _is_full(task.value)]
+        full = [task for task in self._aside_of(worker_id) if _is_full(task.value)]
         if not mine and not full:
-            mine = [self._next_of(worker)]
+            mine = [self._next_of(worker_id)]
         share.is_live = False
         deaths, share.deaths = share.deaths, []
-        self._end_by(share, worker, deaths if death in deaths else [*deaths, death])
+        self._end_by(share, worker_id, deaths if death in deaths else [*deaths, death])
         # it is told of once, in the place of the first batch that is lost; the others have none
         first = min([*mine, *full], key=lambda task: task.turn)
         for task in full:
@@ -138,22 +138,22 @@ class StreamSource:
             return [(task, Loss.ENDED) for task in mine]
         return _raised(mine, share.ended_by)
 
-    def _next_of(self, worker: int) -> Task:
+    def _next_of(self, worker_id: int) -> Task:
         """Draw until it is the turn of a worker, which has no task, and return its task."""
         while True:
             task = self.draw()
             if task is None:
-                raise InternalError(f"worker {worker} is exhausted and was to have a task")
+                raise InternalError(f"worker {worker_id} is exhausted and was to have a task")
             self.encode(task)
-            if task.worker == worker:
+            if task.worker == worker_id:
                 return task
 
-    def _aside_of(self, worker: int) -> list[Task]:
-        return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker]
+    def _aside_of(self, worker_id: int) -> list[Task]:
+        return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker_id]
 
-    def _end_by(self, share: _Share, worker: int, deaths: list[Death]) -> None:
+    def _end_by(self, share: _Share, worker_id: int, deaths: list[Death]) -> None:
         share.ended_by = deaths
-        for task in self._aside_of(worker):
+        for task in self._aside_of(worker_id):
             task.deaths = deaths  # if it was to be asked for again, that cannot be
 
     def _is_hopeless(

@@ -241,38 +241,38 @@ class WorkerCursors:
         made = copy.copy(self)
         changed: dict[int, WorkerCursor] = {}
         for task in tasks:
-            worker = task.worker if is_stream else _sender_of(task)
-            if worker is None:
+            worker_id = task.worker if is_stream else _sender_of(task)
+            if worker_id is None:
                 continue
-            if worker not in changed:
-                changed[worker] = self.all[worker].copied()
+            if worker_id not in changed:
+                changed[worker_id] = self.all[worker_id].copied()
             if is_stream:
-                changed[worker].count(task, self.batch_size)
+                changed[worker_id].count(task, self.batch_size)
             elif task.snapshot is not None:
-                changed[worker].take(task.snapshot, self.batch_size)
-        made.all = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
+                changed[worker_id].take(task.snapshot, self.batch_size)
+        made.all = [changed.get(worker_id, cursor) for worker_id, cursor in enumerate(self.all)]
         if is_stream:
             made.last, made._origin = tasks[-1].worker, None
         return made
 
     def expect_initial_states(self) -> None:
         """Expect the states of workers that start from a beginning; those of others are known."""
-        for worker, cursor in enumerate(self.all):
+        for worker_id, cursor in enumerate(self.all):
             if not (cursor.made or cursor.is_ended or cursor.left):
-                self.awaited.add(worker)
+                self.awaited.add(worker_id)
 
-    def note_initial_state(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
+    def note_initial_state(self, worker_id: int, snapshot: WorkerSnapshot | None) -> None:
         """Take the state with which a worker began the epoch; None: it has none."""
-        self.awaited.discard(worker)
+        self.awaited.discard(worker_id)
         # no need to keep a random state alone: the workers were just seeded
-        if snapshot is not None and (snapshot.is_position or self.all[worker].state):
+        if snapshot is not None and (snapshot.is_position or self.all[worker_id].state):
             self.note(snapshot)
 
     def note(self, snapshot: WorkerSnapshot) -> None:
         """Take the state with which a worker began, before anything was delivered."""
-        cursor = self.all[snapshot.worker].copied()
+        cursor = self.all[snapshot.worker_id].copied()
         cursor.take(snapshot, self.batch_size)
-        self.all[snapshot.worker] = cursor
+        self.all[snapshot.worker_id] = cursor
 
     @property
     def batches(self) -> int:
@@ -285,9 +285,9 @@ class WorkerCursors:
         made.all = [cursor.next_epoch(has_dataset_state) for cursor in self.all]
         return made
 
-    def to_start(self, worker: int) -> bytes | None:
+    def to_start(self, worker_id: int) -> bytes | None:
         """What a worker is sent to go on, pickled; None: nothing."""
-        found = self.all[worker].to_start(self.batch_size)
+        found = self.all[worker_id].to_start(self.batch_size)
         return pickle.dumps(found, 5) if found else None
 
     def to_json(self) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class WorkerCursors:
 
 
 def _sender_of(task: Task) -> int | None:
-    return None if task.snapshot is None else int(task.snapshot.worker)
+    return None if task.snapshot is None else int(task.snapshot.worker_id)
 
 
 def _added(draws: list[list[int]], count: int, size: int) -> list[list[int]]:

@@ -38,15 +38,15 @@ def in_form(
     main = dict(state)
     cursors = main.pop("workers")
     snapshots = {}
-    for worker, cursor in enumerate(cursors or [_no_cursor() for _ in range(max(1, workers))]):
+    for worker_id, cursor in enumerate(cursors or [_no_cursor() for _ in range(max(1, workers))]):
         own = dict(cursor["state"])
         dataset, iterator = own.pop("dataset", None), own.pop("iterator", None)
         fetcher = None
         if state["kind"] == "iterable":
             fetcher = {"dataset_iter_state": iterator, "fetcher_ended": cursor["ended"]}
         others = {name: value for name, value in cursor.items() if name not in ("state", "ended")}
-        snapshots[f"worker_{worker}"] = {
-            "worker_id": worker,
+        snapshots[f"worker_{worker_id}"] = {
+            "worker_id": worker_id,
             "dataset_state": dataset,
             "fetcher_state": fetcher,
             "part": {**others, "state": own, "known": cursors is not None},
@@ -152,12 +152,12 @@ class SavedEpoch:
 
     def _cursors(self, snapshots: dict[str, Any]) -> list[dict[str, Any]] | None:
         cursors = []
-        for worker in range(len(snapshots)):
-            saved = _found(snapshots, f"worker_{worker}", dict)
+        for worker_id in range(len(snapshots)):
+            saved = _found(snapshots, f"worker_{worker_id}", dict)
             if not any(name in saved for name in _OF_ONE):
                 saved = {**saved, **{name: _found(self.state, name) for name in _OF_ONE}}
-            if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker:
-                raise StateError(f"worker_id in worker_{worker} must be {worker}. {_REMEDY}")
+            if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker_id:
+                raise StateError(f"worker_id in worker_{worker_id} must be {worker_id}. {_REMEDY}")
             cursor = dict(_found(saved, "part", dict))
             own = dict(_found(cursor, "state", dict))
             fetcher = _found(saved, "fetcher_state")
@@ -173,8 +173,8 @@ class SavedEpoch:
                 cursors.append(cursor)
             elif any(cursor.get(name) != value for name, value in _no_cursor().items()):
                 raise StateError(
-                    f"'part' of worker_{worker} in the state must be that of a worker that has not"
-                    f" begun, got {got(cursor)}. {_REMEDY}"
+                    f"'part' of worker_{worker_id} in the state must be that of a worker that has"
+                    f" not begun, got {got(cursor)}. {_REMEDY}"
                 )
         return copy.deepcopy(cursors) or None
 

@@ -46,10 +46,10 @@ class StartReport:
         pidfds: dict[int, int] = {}
         try:
             waited = set(range(len(handles)))
-            for worker, handle in enumerate(handles):
+            for worker_id, handle in enumerate(handles):
                 if not self.function.is_thread:
                     with contextlib.suppress(ProcessLookupError), interrupt_after():
-                        pidfds[os.pidfd_open(handle.pid)] = worker
+                        pidfds[os.pidfd_open(handle.pid)] = worker_id
             while waited:
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
                 ready = wait([self._reader, *pidfds], rest)
@@ -62,11 +62,11 @@ class StartReport:
                         epoch=epoch,
                     )
                 if self._reader in ready:
-                    worker, payload = self._reader.recv()
+                    worker_id, payload = self._reader.recv()
                     if payload != _DONE:
-                        failed = self.function.errors.get(worker, payload)
-                        return Failure(FailureKind.START, -1, epoch, worker, failed)
-                    waited.discard(worker)
+                        failed = self.function.errors.get(worker_id, payload)
+                        return Failure(FailureKind.START, -1, epoch, worker_id, failed)
+                    waited.discard(worker_id)
                     continue  # what an ended worker wrote is read first
                 for pidfd in ready:
                     with interrupt_after():

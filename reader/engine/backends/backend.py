@@ -149,7 +149,7 @@ class TaskFeeder(Protocol):
     def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:
         """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped."""
 
-    def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
+    def dispatch(self, seq: int, kind: int, payload: Any, worker_id: int = -1) -> bool:
         """Send a task to a worker, -1: to the least busy one; False: it has no room."""
 
     def take(self, timeout: float | None = None) -> Any:
@@ -163,7 +163,7 @@ class TaskFeeder(Protocol):
     def accept(self) -> None:
         """Count the answer that was taken as used; `take` returns the next one from now on."""
 
-    def drop_task(self, seq: int, worker: int, is_end: bool = False) -> None:
+    def drop_task(self, seq: int, worker_id: int, is_end: bool = False) -> None:
         """Put a Failure in the place of a task that is not answered."""
 
     def ended_workers(self) -> list[int]:
@@ -172,17 +172,17 @@ class TaskFeeder(Protocol):
     def failed_worker(self) -> Failure | None:
         """Return what a worker sent that could not start, once."""
 
-    def detach(self, worker: int) -> LostTasks:
+    def detach(self, worker_id: int) -> LostTasks:
         """Forget a worker that ended; returns what it did not answer."""
 
     @property
     def has_initial_states(self) -> bool:
         """Whether all workers that had a TASK_ENTER have begun the epoch, or ended."""
 
-    def initial_state(self, worker: int) -> Any:
+    def initial_state(self, worker_id: int) -> Any:
         """Return what a worker answered to a TASK_ENTER, once; None: nothing."""
 
-    def worker_progress(self, worker: int) -> WorkerProgress:
+    def worker_progress(self, worker_id: int) -> WorkerProgress:
         """Return what a worker is at."""
 
     @property
@@ -271,13 +271,13 @@ class Backend(Protocol):
     def replace_ended(self) -> list[Death]:
         """Start new workers in the place of those that ended, and report these."""
 
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """Name a worker in a message."""
 
     def open_error(self, payload: Any) -> WorkerError:
         """Decode what a worker sent in the place of a batch."""
 
-    def kill_worker(self, worker: int) -> bool:
+    def kill_worker(self, worker_id: int) -> bool:
         """End a worker that hangs, so that it is replaced; False: it cannot be ended."""
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:

@@ -106,7 +106,7 @@ class InlineBackend:
         """Return nothing: nobody dies."""
         return []
 
-    def name_of(self, worker: int) -> str:  # noqa: ARG002
+    def name_of(self, worker_id: int) -> str:  # noqa: ARG002
         """Name the worker in a message."""
         return "the thread that iterates (num_workers=0)"
 
@@ -123,7 +123,7 @@ class InlineBackend:
         """Return nothing: there is no worker."""
         return []
 
-    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker_id: int) -> bool:  # noqa: ARG002
         """Return False: no thread can be ended."""
         return False
 

@@ -130,10 +130,10 @@ class Pool(Finalized, abc.ABC):
     def set_active(self, count: int) -> list[int]:
         """Have so many workers take tasks; returns those that were started for it."""
         new = list(range(self.started, count))
-        for worker in new:
-            self._start_worker(worker)
-        for worker in range(self.started):
-            self.feeder.rest(worker, worker >= count)
+        for worker_id in new:
+            self._start_worker(worker_id)
+        for worker_id in range(self.started):
+            self.feeder.rest(worker_id, worker_id >= count)
         self._active = count
         return new
 
@@ -143,7 +143,7 @@ class Pool(Finalized, abc.ABC):
         self.arena.uncached_from = self._config.uncached_from(count)
 
     @abc.abstractmethod
-    def _start_worker(self, worker: int) -> None:
+    def _start_worker(self, worker_id: int) -> None:
         """Start one more, and count it.
 
         Raises:
@@ -154,8 +154,8 @@ class Pool(Finalized, abc.ABC):
         """Return the seconds that all workers took for batches so far, those in hand included."""
         feeder = self.feeder
         return sum(
-            feeder.worker_counts(worker).busy_s + feeder.worker_progress(worker).seconds
-            for worker in range(self.started)
+            feeder.worker_counts(worker_id).busy_s + feeder.worker_progress(worker_id).seconds
+            for worker_id in range(self.started)
         )
 
     def clock(self) -> WorkerClock | None:
@@ -180,7 +180,7 @@ class Pool(Finalized, abc.ABC):
 
     def has_begun(self, count: int) -> bool:
         """Whether each of so many workers has made a batch."""
-        return all(self.feeder.worker_counts(worker).batches for worker in range(count))
+        return all(self.feeder.worker_counts(worker_id).batches for worker_id in range(count))
 
     @property
     def is_usable(self) -> bool:
@@ -205,7 +205,7 @@ class Pool(Finalized, abc.ABC):
         """See Backend."""
 
     @abc.abstractmethod
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """See Backend."""
 
     @abc.abstractmethod
@@ -213,7 +213,7 @@ class Pool(Finalized, abc.ABC):
         """See Backend."""
 
     @abc.abstractmethod
-    def kill_worker(self, worker: int) -> bool:
+    def kill_worker(self, worker_id: int) -> bool:
         """See Backend."""
 
     @property
@@ -233,20 +233,20 @@ class Pool(Finalized, abc.ABC):
     def statuses(self) -> list[WorkerStatus]:
         """Return what each worker does just now."""
         found = []
-        for worker, handle in enumerate(self.handles):
+        for worker_id, handle in enumerate(self.handles):
             if not self.is_usable or not handle.is_alive():
-                ended = WorkerStatus(worker, handle.pid, WorkerActivity.ENDED, host=handle.host)
+                ended = WorkerStatus(worker_id, handle.pid, WorkerActivity.ENDED, host=handle.host)
                 found.append(ended)
                 continue
             counts = None  # this machine's own clocks tell more, but of each process in all
             if self._is_shared or handle.host is not None:
-                counts = self.feeder.worker_counts(worker)
-            _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker)
+                counts = self.feeder.worker_counts(worker_id)
+            _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker_id)
             activity = WorkerActivity.BUSY
             if batch is None:
                 activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
             at = batch, sample, since_s, handle.thread_id, handle.host, counts
-            found.append(WorkerStatus(worker, handle.pid, activity, *at))
+            found.append(WorkerStatus(worker_id, handle.pid, activity, *at))
         return found
 
     # -- ending ----------------------------------------------------------------------------------

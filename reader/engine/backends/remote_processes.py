@@ -83,7 +83,7 @@ class RemoteProcesses(WorkerProcesses):
             None, "spawn", 1, imports_main=False
         )  # the lander opens nothing of the user's
 
-    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Have the lander start a worker; returns the pipe that is readable when it has ended."""
         if self._control is None or self.has_lander_ended():
             self._start_lander()
@@ -91,14 +91,14 @@ class RemoteProcesses(WorkerProcesses):
             raise InternalError("a remote worker was to be started without a lander")
         read, write = os.pipe()
         try:
-            order = LaunchRequest(worker, keep_slots, self._in_flight, self._is_paced)
+            order = LaunchRequest(worker_id, keep_slots, self._in_flight, self._is_paced)
             self._control.send(order, [arena.fd, bell, write])
         finally:
             os.close(write)
-        self._pipes[worker] = read
-        self._landers[worker] = self._processes[_LANDER]
-        has_ended, kill = (functools.partial(f, worker) for f in (self.has_ended, self.kill))
-        self._remote[worker] = RemoteHandle(worker, has_ended, kill)
+        self._pipes[worker_id] = read
+        self._landers[worker_id] = self._processes[_LANDER]
+        has_ended, kill = (functools.partial(f, worker_id) for f in (self.has_ended, self.kill))
+        self._remote[worker_id] = RemoteHandle(worker_id, has_ended, kill)
         return read
 
     def has_lander_ended(self) -> bool:
@@ -133,40 +133,40 @@ class RemoteProcesses(WorkerProcesses):
         control.theirs.close()
         self._control = control
 
-    def has_ended(self, worker: int) -> bool:
+    def has_ended(self, worker_id: int) -> bool:
         """Whether a worker has ended."""
-        pipe = self._pipes.get(worker)
+        pipe = self._pipes.get(worker_id)
         return pipe is None or is_readable(pipe)
 
-    def reap(self, worker: int) -> tuple[int, int | None]:
+    def reap(self, worker_id: int) -> tuple[int, int | None]:
         """Return what is known of the process, which is no exit code."""
-        data = os.read(self._pipes[worker], _MOST_NBYTES)
+        data = os.read(self._pipes[worker_id], _MOST_NBYTES)
         end = Ended(0, "the process beside this one that brings its batches ended")
         if data:
             end = pickle.loads(data)
-        elif self._landers[worker] is self._processes.get(_LANDER):
+        elif self._landers[worker_id] is self._processes.get(_LANDER):
             self._processes[_LANDER].join()  # it ends, or has ended
-        self._ends[worker] = end
-        self._remote[worker].note_end()
+        self._ends[worker_id] = end
+        self._remote[worker_id].note_end()
         return end.pid, None
 
-    def cause_of(self, worker: int) -> str | None:
+    def cause_of(self, worker_id: int) -> str | None:
         """Return what is known of the end that was reaped last."""
-        return self._ends[worker].cause if worker in self._ends else None
+        return self._ends[worker_id].cause if worker_id in self._ends else None
 
-    def is_told(self, worker: int) -> bool:
+    def is_told(self, worker_id: int) -> bool:
         """Whether the lander told of the end that was reaped last."""
-        return worker in self._ends and self._ends[worker].is_told
+        return worker_id in self._ends and self._ends[worker_id].is_told
 
-    def release(self, worker: int) -> None:
+    def release(self, worker_id: int) -> None:
         """Close the pipe of a worker that has ended."""
-        os.close(self._pipes.pop(worker))
+        os.close(self._pipes.pop(worker_id))
 
-    def kill(self, worker: int) -> bool:
+    def kill(self, worker_id: int) -> bool:
         """End a worker at once."""
         if self._control is None:
             return False
-        return self._control.tell(Kill(worker))
+        return self._control.tell(Kill(worker_id))
 
     def kill_all(self) -> None:
         """End the lander, and so all."""
@@ -183,10 +183,10 @@ class RemoteProcesses(WorkerProcesses):
         self._hear()
         return [handle for _, handle in sorted(self._remote.items())]
 
-    def process_of(self, worker: int) -> str | None:
+    def process_of(self, worker_id: int) -> str | None:
         """Name the process of a worker, and its machine."""
         self._hear()
-        handle = self._remote.get(worker)
+        handle = self._remote.get(worker_id)
         if handle is None or handle.pid is None:
             return "not started yet"
         return f"pid {handle.pid} on {handle.host}"

@@ -60,7 +60,7 @@ class Part(Protocol):
     def watch(self) -> Watch | None:
         """What looks at the workers for this loader; None: nothing does."""
 
-    def has_given(self, worker: int) -> bool:
+    def has_given(self, worker_id: int) -> bool:
         """Whether a worker has the config that this part uses."""
 
 
@@ -197,21 +197,21 @@ class SharedWorkers(WorkerProcesses, Finalized):
         pool_registry.add(self)
         self.open_starter(None, self._start_method, self.count, find_libraries)
 
-    def life(self, worker: int) -> Life:
+    def life(self, worker_id: int) -> Life:
         """Return the life of a worker, which is started where it has none. Call with the lock."""
-        life = self._lives.get(worker)
-        if life is not None and self.has_ended(worker):
-            self.note_end(worker, life)
+        life = self._lives.get(worker_id)
+        if life is not None and self.has_ended(worker_id):
+            self.note_end(worker_id, life)
             life = None
-        return self._start(worker) if life is None else life
+        return self._start(worker_id) if life is None else life
 
-    def _start(self, worker: int) -> Life:
+    def _start(self, worker_id: int) -> Life:
         if self.starter is None or self._words is None:
             raise InternalError("a shared worker was to be started by a pool that is not open")
         configs = self.configs() if self.starter.is_fork else {}
         with interrupt_after():
-            control = Control(self._words, worker)
-            self._words.enter(worker, 0)
+            control = Control(self._words, worker_id)
+            self._words.enter(worker_id, 0)
             try:
                 job = SharedJob(
                     InheritedFd(control.theirs.fileno()),
@@ -219,17 +219,17 @@ class SharedWorkers(WorkerProcesses, Finalized):
                     self.count,
                     configs,
                 )
-                pidfd = self.start_job(worker, job)
+                pidfd = self.start_job(worker_id, job)
             except BaseException:
                 control.close()
                 raise
             control.theirs.close()
-            pid = self._handles[worker].pid or 0
+            pid = self._handles[worker_id].pid or 0
             life = Life(pid, pidfd, control, dict.fromkeys(configs))
-            self._lives[worker] = life
+            self._lives[worker_id] = life
         return life
 
-    def note_end(self, worker: int, life: Life, teller: Part | None = None) -> None:
+    def note_end(self, worker_id: int, life: Life, teller: Part | None = None) -> None:
         """Reap a process that has ended, or is about to, once.
 
         `teller`: tells of its end, where it worked for no loader.
@@ -237,29 +237,29 @@ class SharedWorkers(WorkerProcesses, Finalized):
         if life.is_reaped:
             return
         life.is_reaped = True
-        found = [part for part in self.parts if self.is_at(worker, part)]
+        found = [part for part in self.parts if self.is_at(worker_id, part)]
         life.teller = found[0] if found else teller
-        if self._lives.get(worker) is life:
-            del self._lives[worker]
-            life.pid, life.exitcode = self.reap(worker)
-            self.release(worker)
+        if self._lives.get(worker_id) is life:
+            del self._lives[worker_id]
+            life.pid, life.exitcode = self.reap(worker_id)
+            self.release(worker_id)
             life.control.close()
 
-    def is_at(self, worker: int, part: Part) -> bool:
+    def is_at(self, worker_id: int, part: Part) -> bool:
         """Whether a worker runs code for a loader, or ran it when it died."""
-        return self._words is not None and self._words.at(worker) == part.number
+        return self._words is not None and self._words.at(worker_id) == part.number
 
-    def kill_life(self, worker: int, life: Life) -> bool:
+    def kill_life(self, worker_id: int, life: Life) -> bool:
         """End a worker's process, if it is that one; False: the signal cannot be sent."""
-        if self._lives.get(worker) is not life:
+        if self._lives.get(worker_id) is not life:
             return True
         life.is_wanted = True
-        return self.kill(worker)
+        return self.kill(worker_id)
 
-    def interrupt_life(self, worker: int, life: Life) -> None:
+    def interrupt_life(self, worker_id: int, life: Life) -> None:
         """Interrupt what a worker runs for a loader that has stopped, if it is that process."""
-        if self._lives.get(worker) is life:
-            self.interrupt(worker)
+        if self._lives.get(worker_id) is life:
+            self.interrupt(worker_id)
 
     def renew(self) -> None:
         """End all processes, so that those started next inherit what there is now.
@@ -270,13 +270,13 @@ class SharedWorkers(WorkerProcesses, Finalized):
             life.is_wanted = True
             life.control.tell(Stop())
         await_ends(self._pidfds.values(), GRACE_S)
-        for worker, life in list(self._lives.items()):
-            self.kill(worker)
-            self.note_end(worker, life)
+        for worker_id, life in list(self._lives.items()):
+            self.kill(worker_id)
+            self.note_end(worker_id, life)
 
-    def handle(self, worker: int) -> WorkerHandle:
+    def handle(self, worker_id: int) -> WorkerHandle:
         """Return the handle of a worker, or of the last process that it had."""
-        return self._handles[worker]
+        return self._handles[worker_id]
 
     @property
     def pids(self) -> list[int]:

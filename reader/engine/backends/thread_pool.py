@@ -50,16 +50,16 @@ class ThreadPool(Pool):
         self._open(self._start_threads)
 
     def _start_threads(self) -> None:
-        for worker in range(self._active):
-            self._start_worker(worker)
+        for worker_id in range(self._active):
+            self._start_worker(worker_id)
 
-    def _start_worker(self, worker: int) -> None:
+    def _start_worker(self, worker_id: int) -> None:
         channel = WorkerChannel(
-            self.arena, worker, self.feeder.bell, self._keep_slots, available_bytes, self.side
+            self.arena, worker_id, self.feeder.bell, self._keep_slots, available_bytes, self.side
         )
-        self.feeder.attach(worker)
-        self._start_thread(channel, self._config, worker)
-        self.started = worker + 1
+        self.feeder.attach(worker_id)
+        self._start_thread(channel, self._config, worker_id)
+        self.started = worker_id + 1
 
     def _start_thread(
         self, channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int
@@ -85,18 +85,18 @@ class ThreadPool(Pool):
         """A handle of each worker, in the order of their numbers."""
         return [ThreadHandle(thread) for thread in self._threads]
 
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """Name a worker in a message."""
         if not self.has_workers:
             return "the worker thread (num_workers=0)"
-        return f"worker thread {worker}"
+        return f"worker thread {worker_id}"
 
     def open_error(self, payload: Any) -> loop.WorkerError:
         """Return what a worker sent in the place of a batch."""
         found: loop.WorkerError = payload
         return found
 
-    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker_id: int) -> bool:  # noqa: ARG002
         """Return False: no thread can be ended."""
         return False
 
