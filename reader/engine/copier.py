@@ -154,7 +154,7 @@ class Copier(Finalized):
         self.wait_s += time.monotonic() - began
 
     def sweep(self) -> None:
-        """Release the slots of finished copies. Blocks on nothing; not for a graph capture."""
+        """Release the slots of finished copies, unless a graph is captured. Blocks on nothing."""
         if not self._open or not self._lock.acquire(blocking=False):
             return
         try:

@@ -24,7 +24,7 @@ class Loss(enum.Enum):
 
 
 class Remedy(enum.Enum):
-    """What is done for a task whose worker had no memory for its batch."""
+    """The remedy for a task whose worker had no memory for its batch."""
 
     SHRINK = "fewer tasks are kept in flight, and it is sent again"
     ASK_AGAIN = "its worker keeps the samples, and is asked again before all others"
