@@ -1,7 +1,7 @@
-"""Pools of worker processes: started, noticed when they die, replaced, and ended.
+"""Pools of worker processes: they are started, replaced when they die, and closed.
 
-Imports the core, workers and what starts processes. See `pool` for its life; the lock of the
-processes keeps one from being started that the closing thread never sees.
+Imports the core, workers and what starts processes. See `pool` for its life; under the lock of the
+processes none starts that the closing thread does not see.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ProcessPool(Pool):
 
     Args:
         config, window, max_bytes, active: see Pool.
-        start_method: of multiprocessing; None: what Python's own default is.
-        processes: those of several loaders; None: it starts its own.
+        start_method: of multiprocessing; None: Python's own default.
+        processes: of several loaders; None: the pool starts its own.
 
     Raises:
         ConfigError: the dataset cannot be pickled (spawn, forkserver).
@@ -66,7 +66,7 @@ class ProcessPool(Pool):
             self._start_worker(worker_id)
 
     def _start_worker(self, worker_id: int) -> None:
-        # or a process would start that the closing thread never sees
+        # else a process could start that the closing thread does not see
         with interrupt_after(), self._processes.lock:
             if not self.is_open:
                 raise ReaderError("the loader was closed while its workers were being started")
@@ -109,7 +109,7 @@ class ProcessPool(Pool):
             if code == 1
         }
         if damage is not None:
-            # what else of the arena is damaged shows only when it is met: all of it is replaced
+            # other parts of the arena may be damaged, too: all of it is replaced
             _log.warning(
                 "%s", _words(damage, {worker_id: pid for worker_id, (pid, _) in exits.items()})
             )
@@ -144,13 +144,13 @@ class ProcessPool(Pool):
             self._start_process(worker_id)
 
     def _kill_damaged(self) -> None:
-        """End all workers; where the system refuses to send them a signal, after their batch."""
+        """Kill all workers; if the system refuses the signal, stop them after their batch."""
         self._processes.kill_all()
         if self._processes.refusal is not None:
             self.arena.stop()
 
     def kill_worker(self, worker_id: int) -> bool:
-        """End the process of a worker at once; see Backend."""
+        """Kill the process of a worker; see Backend."""
         with self._processes.lock:
             return self._processes.kill(worker_id)
 
@@ -168,7 +168,7 @@ class ProcessPool(Pool):
         process = self._processes.process_of(worker_id)
         if process is None:
             pid = self.feeder.worker_progress(worker_id)[0]
-            if not pid and worker_id < len(self.handles):  # it has not written it yet
+            if not pid and worker_id < len(self.handles):  # the worker has not written its pid yet
                 pid = self.handles[worker_id].pid or 0
             process = f"pid {pid}" if pid else "not started yet"
         return f"worker {worker_id} ({process})"
@@ -184,8 +184,8 @@ class ProcessPool(Pool):
         return self._processes.wanted
 
     def open_error(self, payload: Any) -> WorkerError:
-        """Open what a worker sent in the place of a batch."""
-        with interrupt_after():  # decoding goes on after any exception, also one of a handler
+        """Decode what a worker sent in the place of a batch."""
+        with interrupt_after():  # decoding continues after an exception, also one of a handler
             found: WorkerError = pickle.loads(payload)
             if found.is_nothing:
                 return found
@@ -198,7 +198,7 @@ class ProcessPool(Pool):
         self._processes.grace.limit(grace_s)
 
     def _stop_workers(self) -> None:
-        """Let them finish their samples, then interrupt these, then SIGKILL; reap."""
+        """Let workers finish their samples, then interrupt them, then kill them; reap."""
         self._processes.stop()
 
     def _release(self) -> bool:

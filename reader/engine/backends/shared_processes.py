@@ -1,4 +1,4 @@
-"""The part of one loader in worker processes that several share: its arena, and who works in it.
+"""The part of one loader in shared worker processes: its arena, and the processes in it.
 
 Imports the shared workers and their messages. It belongs to the pool of one iterator, and takes
 the lock of the workers where they are started or ended.
@@ -26,7 +26,7 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["SharedProcesses"]
 
-_LOOK_S = 0.002  # between two looks at workers that are to leave an arena, at first
+_LOOK_S = 0.002  # between two looks whether workers have left an arena, at first
 _SLOW_S = 0.02  # and later
 # A dataset with one of these keeps what belongs to an epoch, and an iterable one its position: two
 # iterators cannot use one copy of it.
@@ -34,7 +34,7 @@ _OF_EPOCH = ("set_epoch", "load_state_dict")
 
 
 class SharedProcesses:
-    """The part of one loader in the processes: its arena, and which of them work in it.
+    """The part of one loader in the processes: its arena, and the processes that work in it.
 
     See Part and Processes.
 
@@ -55,7 +55,7 @@ class SharedProcesses:
         self._last: dict[int, Life] = {}  # that were reaped
         self._pidfds: dict[int, int] = {}  # duplicates: others may close theirs
         self._numbers: set[int] = set()
-        self._sent: dict[int, Life] = {}  # to which it sent its config
+        self._sent: dict[int, Life] = {}  # the processes that got its config
         self._is_ready: Callable[[int], bool] = lambda _: False
         self._watch: weakref.ref[Watch] | None = None
 
@@ -90,11 +90,11 @@ class SharedProcesses:
         )
 
     def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
-        """Have the worker's process work in an arena, and start it where there is none."""
+        """Have a worker's process work in an arena; start one if there is none."""
         if self._config is None:
             raise InternalError("a worker was to be started before its pool was opened")
         shared, key = self._shared, self.key
-        shared.open(self._libraries)  # again, where another thread has closed it
+        shared.open(self._libraries)  # again, if another thread has closed it
         self.arena = arena
         shared.add_part(self)
         shared.drop_gone()
@@ -125,7 +125,7 @@ class SharedProcesses:
         return self._pidfds[worker_id]
 
     def _may_use(self, worker_id: int, life: Life) -> bool:
-        """Whether a worker has a config for this part, which no other has left its traces in."""
+        """Whether a worker has a copy of the config that no other part has used."""
         if self._config is None or self.key not in life.known:
             return False
         user = life.known[self.key]
@@ -152,7 +152,7 @@ class SharedProcesses:
                 f"{error}. Each iterator of a loader on a WorkerPool needs a copy of this dataset:"
                 " end or drop the one that there is before you begin another"
             ) from error
-        return life  # it goes on with the copy of an iterator that is gone
+        return life  # it takes over the copy of a dropped iterator
 
     def _renewed(self, worker_id: int, error: ConfigError) -> Life:
         """Start processes that inherit the config, which cannot be pickled."""
@@ -215,7 +215,7 @@ class SharedProcesses:
 
     @property
     def wanted(self) -> int | None:
-        """How many tasks in flight keep workers elsewhere busy."""
+        """How many tasks in flight keep workers on other machines busy."""
         return self._shared.wanted
 
     def kill(self, worker_id: int) -> bool:
@@ -239,13 +239,13 @@ class SharedProcesses:
         return [self._shared.handle(worker_id) for worker_id in sorted(self._numbers)]
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
-        """Note what looks at the workers for this loader; see Backend."""
+        """Note the Watch of this loader; see Backend."""
         self._watch = weakref.ref(watch)
         return self._watches_beside
 
     @property
     def watch(self) -> Watch | None:
-        """What looks at the workers for this loader."""
+        """The Watch of this loader."""
         return None if self._watch is None else self._watch()
 
     def _watches_beside(self) -> list[Watch]:
@@ -253,7 +253,7 @@ class SharedProcesses:
         return [watch for watch in found if watch is not None]
 
     def stop(self) -> None:
-        """Wait until no process works in the arena any more; end those that stay in it."""
+        """Wait until no process works in the arena; kill those that stay in it."""
         busy = self._stay(self.grace)
         for _ in range(INTERRUPTS):
             if not busy:
@@ -265,10 +265,10 @@ class SharedProcesses:
             pause.limit(BETWEEN_S)
             busy = self._stay(pause)
         with self.lock:
-            for worker_id in busy:  # what it had of other loaders is made again
+            for worker_id in busy:  # its tasks of other loaders are made again
                 self._shared.kill_life(worker_id, self._lives[worker_id])
             for worker_id, life in self._sent.items():
-                if not self.has_given(worker_id):  # nobody knows whether it has the config
+                if not self.has_given(worker_id):  # it may or may not have the config
                     life.known.pop(self.key, None)
 
     def _stay(self, grace: Grace) -> list[int]:
@@ -279,7 +279,8 @@ class SharedProcesses:
                 break
             began = time.monotonic()
             pause.wait(look_s)
-            grace.spend(min(time.monotonic() - began, 2 * look_s))  # more: this process was stopped
+            # a longer wait: this process was stopped
+            grace.spend(min(time.monotonic() - began, 2 * look_s))
             look_s = min(_SLOW_S, 1.1 * look_s)
         return busy
 
@@ -287,7 +288,7 @@ class SharedProcesses:
         return self._shared.is_at(worker_id, self) and not self.has_ended(worker_id)
 
     def close(self) -> None:
-        """Let go of the processes, which work for others."""
+        """Release the processes, which work for other loaders."""
         for fd in self._pidfds.values():
             os.close(fd)
         self._pidfds.clear()

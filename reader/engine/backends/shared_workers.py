@@ -1,4 +1,4 @@
-"""Worker processes that several loaders share: started, told of loaders, reaped, and ended.
+"""Worker processes that several loaders share: they are started, reaped and closed here.
 
 Imports the processes of a pool, what starts them and their messages. One lock guards them; a
 process that died is started again by the first loader that notices, and the others join it.
@@ -58,7 +58,7 @@ class Part(Protocol):
 
     @property
     def watch(self) -> Watch | None:
-        """What looks at the workers for this loader; None: nothing does."""
+        """The Watch of this loader; None: there is none."""
 
     def has_given(self, worker_id: int) -> bool:
         """Whether a worker has the config that this part uses."""
@@ -68,9 +68,9 @@ class Part(Protocol):
 class Life:
     """A worker process from its start to its end.
 
-    `known`: the loaders whose configs it has, and which part uses that, None: it is as it was
-    inherited; `is_wanted`: this package ended it; `teller`: the loader that tells of its end: the
-    one for which it worked.
+    `known`: the loaders whose configs it has, and the part that uses each, None: it was inherited
+    and is unused; `is_wanted`: this package ended it; `teller`: the loader that reports its end:
+    the one for which it worked.
     """
 
     pid: int
@@ -103,7 +103,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self._begin()
 
     def _begin(self) -> None:
-        """Have no processes; those of a parent are not this process's."""
+        """Begin without processes; those of a parent belong to the parent."""
         self._generation = fork_generation()
         self._lives: dict[int, Life] = {}
         self._parts: list[weakref.ref[Part]] = []
@@ -120,7 +120,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         return key
 
     def number_part(self) -> int:
-        """Return the number of a new part; in a forked process nothing is left of the parent's."""
+        """Return the number of a new part; a forked process begins anew."""
         if self._generation != fork_generation():
             WorkerProcesses.__init__(self)
             self._begin()
@@ -133,18 +133,18 @@ class SharedWorkers(WorkerProcesses, Finalized):
         return {key: member.worker_config for key, member in found.items() if member is not None}
 
     def drop_gone(self) -> None:
-        """Have the workers let go of the configs of loaders that are gone."""
+        """Have the workers drop the configs of loaders that are gone."""
         for key, each in list(self._members.items()):
             if each() is None:
                 del self._members[key]
         for life in self._lives.values():
             for key in life.known.keys() - self._members.keys():
                 if not life.control.tell(DropConfig(key)):
-                    break  # next time: it has much to read
+                    break  # its pipe is full: next time
                 del life.known[key]
 
     def is_used_beside(self, key: int) -> bool:
-        """Whether another loader than that one takes batches now."""
+        """Whether a loader with another key takes batches now."""
         found = [each() for other, each in list(self._members.items()) if other != key]
         return any(member is not None and member.is_in_use for member in found)
 
@@ -155,7 +155,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self._share_budget()
 
     def remove_part(self, part: Part) -> None:
-        """DropConfig the part of a loader, which has none any more."""
+        """Drop the part of a loader."""
         self._parts = [each for each in self._parts if each() not in (None, part)]
         self._share_budget()
 
@@ -176,7 +176,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
 
     @property
     def loaders(self) -> int:
-        """How many there are."""
+        """How many loaders there are."""
         return len(self.configs())
 
     # -- processes -------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self.open_starter(None, self._start_method, self.count, find_libraries)
 
     def life(self, worker_id: int) -> Life:
-        """Return the life of a worker, which is started where it has none. Call with the lock."""
+        """Return the life of a worker; starts one if there is none. Call with the lock."""
         life = self._lives.get(worker_id)
         if life is not None and self.has_ended(worker_id):
             self.note_end(worker_id, life)
@@ -232,7 +232,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
     def note_end(self, worker_id: int, life: Life, teller: Part | None = None) -> None:
         """Reap a process that has ended, or is about to, once.
 
-        `teller`: tells of its end, where it worked for no loader.
+        `teller`: reports its end, if it worked for no loader.
         """
         if life.is_reaped:
             return
@@ -250,7 +250,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         return self._words is not None and self._words.at(worker_id) == part.number
 
     def kill_life(self, worker_id: int, life: Life) -> bool:
-        """End a worker's process, if it is that one; False: the signal cannot be sent."""
+        """Kill a worker's process, if it is that one; False: the signal cannot be sent."""
         if self._lives.get(worker_id) is not life:
             return True
         life.is_wanted = True
@@ -262,9 +262,9 @@ class SharedWorkers(WorkerProcesses, Finalized):
             self.interrupt(worker_id)
 
     def renew(self) -> None:
-        """End all processes, so that those started next inherit what there is now.
+        """End all processes, so that the next ones inherit the current state.
 
-        They finish the samples that they are at, of epochs that were left, in 5 s at most.
+        They finish their samples, of epochs that were left, in 5 s at most.
         """
         for life in self._lives.values():
             life.is_wanted = True
@@ -280,7 +280,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes, in the order of the workers."""
+        """The pids of the processes, in the order of the workers."""
         return [life.pid for _, life in sorted(self._lives.items())]
 
     # -- ending ----------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
 
     def _close(self) -> None:
         self.is_closing = True
-        with self.lock:  # also for the registry: who comes next may open it again
+        with self.lock:  # also for the registry: the next loader may open it again
             try:
                 for life in self._lives.values():
                     life.is_wanted = True
@@ -329,7 +329,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
             os.close(fd)
 
     def finalize(self) -> None:
-        """End the processes, where nobody has, without waiting."""
+        """Close the processes without waiting, unless they are closed."""
         if self._generation != fork_generation() or self.starter is None:
             return
         pool_registry.add(self)  # the garbage collector has cleared weak references to it

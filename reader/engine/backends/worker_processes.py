@@ -1,4 +1,4 @@
-"""The processes of a pool: started, signalled, reaped; those of one loader alone.
+"""The processes of a pool: they are started, signalled and reaped here.
 
 Imports the starter, handles and templates. The pool that made it calls it, under `lock` where a
 process may be started or ended meanwhile.
@@ -28,7 +28,7 @@ from reader.worker.loop import WorkerConfig
 __all__ = ["OwnProcesses", "Processes", "WorkerProcesses"]
 
 
-_REFUSED_S = 0.2  # for workers that no signal reaches
+_REFUSED_S = 0.2  # seconds for workers that no signal reaches
 
 
 class Processes(Protocol):
@@ -40,7 +40,7 @@ class Processes(Protocol):
 
     @property
     def refusal(self) -> OSError | None:
-        """Of a signal to a worker; None: none was refused."""
+        """The error of a refused signal to a worker; None: none was refused."""
 
     @property
     def grace(self) -> Grace:
@@ -55,7 +55,7 @@ class Processes(Protocol):
     ) -> None:
         """Prepare to start processes. Raises what ProcessStarter raises.
 
-        `is_ready`: whether a worker has said that it works for this pool.
+        `is_ready`: returns whether a worker has reported that it works for this pool.
         """
 
     def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
@@ -80,7 +80,7 @@ class Processes(Protocol):
         """Return what is known of the end that was reaped last, beside its exit code."""
 
     def process_of(self, worker_id: int) -> str | None:
-        """Name the process of a worker that is none of this machine; None: it is."""
+        """Name the process of a worker on another machine; None: it is on this one."""
 
     @property
     def capacity(self) -> int | None:
@@ -88,7 +88,7 @@ class Processes(Protocol):
 
     @property
     def wanted(self) -> int | None:
-        """How many tasks in flight keep workers elsewhere busy; None: it is not known."""
+        """How many tasks in flight keep workers on other machines busy; None: unknown."""
 
     def kill(self, worker_id: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
@@ -108,18 +108,18 @@ class Processes(Protocol):
         """See Backend."""
 
     def stop(self) -> None:
-        """Wait until none works in the arena, which was stopped; then end them, or let them go."""
+        """Wait until no process works in the stopped arena; then end or release the processes."""
 
     def close(self) -> None:
-        """Close descriptors, and what starts processes."""
+        """Close the descriptors and the starter."""
 
 
 class WorkerProcesses:
     """Starts worker processes, signals and reaps them.
 
     Attributes:
-        lock: a process is started, replaced or ended.
-        refusal: of a signal to a worker; None: none was refused.
+        lock: held while a process is started, replaced or ended.
+        refusal: the error of a refused signal to a worker; None: none was refused.
         grace: the time that workers have at their end.
         starter: see ProcessStarter; None before `open`.
     """
@@ -141,9 +141,9 @@ class WorkerProcesses:
         find_libraries: Callable[[], list[str]] | None = None,
         imports_main: bool = True,
     ) -> None:
-        """Make the starter, with a template where that is worth it. Raises what it raises.
+        """Make the starter, with a template where that saves time. Raises what it raises.
 
-        `find_libraries`: of workers that are told their configs later; not called under fork.
+        `find_libraries`: for workers that get their configs later; not called under fork.
         `imports_main`: see ProcessStarter.
         """
         try:
@@ -169,7 +169,7 @@ class WorkerProcesses:
         self._handles[worker_id] = WorkerHandle(process)
         try:
             self._pidfds[worker_id] = pidfd_of(process)
-        except ProcessLookupError:  # it is gone and reaped already: any ended process will do
+        except ProcessLookupError:  # it has ended and was reaped: use any readable descriptor
             self._pidfds[worker_id] = _ended_pidfd()
         return self._pidfds[worker_id]
 
@@ -215,7 +215,7 @@ class WorkerProcesses:
         return self._send(worker_id, signal.SIGKILL)
 
     def kill_all(self) -> None:
-        """Send SIGKILL to all; `refusal` tells where that cannot be done."""
+        """Send SIGKILL to all; `refusal` has the error if that is refused."""
         self._signal(signal.SIGKILL)
 
     @property
@@ -229,7 +229,7 @@ class WorkerProcesses:
         return [handle for _, handle in sorted(self._handles.items())]
 
     def stop_all(self) -> None:
-        """Wait for processes that were asked to end; interrupt their samples, then kill; reap."""
+        """Wait for processes that were asked to end; then interrupt, then kill them; reap."""
         if not self.grace.await_ends(self._pidfds.values()) and not self._end_by_interrupts():
             self.kill_all()
             await_ends(self._pidfds.values(), _REFUSED_S if self.refusal else None)
@@ -273,7 +273,7 @@ class WorkerProcesses:
 
     def interrupt(self, worker_id: int) -> None:
         """Interrupt the sample that a worker is at, where its loader has ended."""
-        self._send(worker_id, interruption.SIGNAL)  # where it cannot be sent, SIGKILL tells of it
+        self._send(worker_id, interruption.SIGNAL)  # a refusal shows when SIGKILL is sent
 
     def _send(self, worker_id: int, signum: int) -> bool:
         """Send a signal to a worker's process; False: it cannot be sent."""
@@ -324,7 +324,7 @@ class OwnProcesses(WorkerProcesses):
         return self.start_job(worker_id, job)
 
     def stop(self) -> None:
-        """Have all end, by signals where they do not by themselves."""
+        """End all processes, by signals if they do not end by themselves."""
         with self.lock:
             self.stop_all()
 
@@ -334,14 +334,14 @@ def _reap(process: BaseProcess) -> int | None:
     process.join()
     pause = threading.Event()
     for _ in range(100):
-        # another thread that starts a process reaps all; it has the code in a moment
+        # another thread that starts a process reaps all: the code comes in a moment
         if process.exitcode is not None:
             break
         pause.wait(0.001)
     exitcode = process.exitcode
     popen = process._popen  # type: ignore[attr-defined]
     if exitcode is None and popen is not None:
-        # the user's own os.wait took the code: tell multiprocessing that it has ended
+        # an os.wait of the user took the code: tell multiprocessing that it ended
         popen.returncode = 255
     process.join()
     release_process(process)
