@@ -220,7 +220,7 @@ class Epoch:
             self._supervisor.set_aside(item)
 
     def _land_ahead(self, landed: list[Task]) -> None:
-        """Land later batches that have come already, while there is room; waits for nothing."""
+        """Land later batches that have come already, while there is space; blocks on nothing."""
         table, stage, count = self._table, self._stage, len(landed)
         while self._can_poll and count < stage.most_ahead:
             if table.is_closed or table.is_asked_again or not stage.has_space(count):

@@ -29,7 +29,7 @@ class ArgumentError(ConfigError, AssertionError):
 
 
 class OtherWorkers(StateError, AssertionError):
-    """A state that only as many workers as it was saved with can resume; torchdata asserts that."""
+    """A state that only the same number of workers can resume; torchdata asserts that."""
 
 
 class TimedOut(LoadTimeout, RuntimeError):
@@ -73,7 +73,7 @@ def worker_exit(error: WorkerDied) -> WorkerExit:
 
 
 def reworded(exc: BaseException, worker_id: int, traceback_text: str) -> BaseException:
-    """Give an exception of a worker PyTorch's text, and leave its type and attributes.
+    """Give an exception of a worker PyTorch's text; its type and attributes stay.
 
     The text has the worker's traceback, whose last lines are the exception's own text. It replaces
     the only argument of an exception that shows its arguments, or the field that holds the reason.

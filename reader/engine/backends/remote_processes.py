@@ -139,7 +139,7 @@ class RemoteProcesses(WorkerProcesses):
         return pipe is None or is_readable(pipe)
 
     def reap(self, worker_id: int) -> tuple[int, int | None]:
-        """Return the pid, and None: there is no exit code."""
+        """Reap a worker; returns its pid, and None for an exit code."""
         data = os.read(self._pipes[worker_id], _MOST_NBYTES)
         end = Ended(0, "the process beside this one that brings its batches ended")
         if data:
