@@ -484,10 +484,10 @@ def _check_order(o: dict[str, Any]) -> None:
                 "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
                 " batch_size, or pass the indices as sampler."
             )
-        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
-        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
-        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
-        if given:
+        if o["shuffle"] or o["drop_last"] or o["batch_size"] != 1 or o["sampler"] is not None:
+            given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
+            given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
+            given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
             raise ConfigError(
                 "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
                 f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."

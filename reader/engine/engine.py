@@ -162,8 +162,9 @@ class Engine(Finalized):
     def begin_at(self, epoch: int, order_seed: int | None = None) -> None:
         """Choose the next epoch and `order_seed`; unlike `set_epoch`, calls no other object."""
         self.order_seed = order_seed
-        if self.epoch != epoch:
+        if self._prefetched is not None and self.epoch != epoch:
             self.drop_prefetched()
+        if self._prefetched is None:
             self._next_epoch = epoch
 
     def use(self, **samplers: Any) -> None:
@@ -227,14 +228,15 @@ class Engine(Finalized):
         Workers start before the sampler is iterated over, so that they do not inherit what the
         sampler changes in the trainer.
         """
-        table = self._table(start)
-        progress = self._progress(epoch, start, table)
         has_step_batches = isinstance(self.batch_sampler, StepBatches)
         is_new = not start.is_resumed and start.base_seed == self._base_seed
+        convert = None
         if self._is_plain and is_new and not has_step_batches:
             convert = self._places.convert()
-            if convert is not None:
-                return self._open_plain(epoch, start, table, progress, convert)
+        if convert is not None:
+            return self._open_plain(epoch, start, convert)
+        table = self._table(start)
+        progress = self._progress(epoch, start, table)
         options = self._options(epoch, start, progress)
         stage = self._places.stage(has_step_batches)
         set_seeded(epoch, self.sampler, self.batch_sampler)
@@ -265,14 +267,12 @@ class Engine(Finalized):
         return batches
 
     def _open_plain(
-        self,
-        epoch: int,
-        start: ResumePoint,
-        table: TaskTable,
-        progress: Progress,
-        convert: Callable[[Any], Any],
+        self, epoch: int, start: ResumePoint, convert: Callable[[Any], Any]
     ) -> EpochIterator:
         """Open an epoch whose batches this thread makes, with only what usual steps need."""
+        table = TaskTable(1, 0, self.config.in_order)
+        turn = 0 if self._policy.dispatch.is_round_robin else None
+        progress = Progress(epoch, self._carried_epochs(), table, start.at, turn)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
@@ -286,9 +286,7 @@ class Engine(Finalized):
 
         by_need = EpochByNeed(loan, table, progress, self._length(), make)
         slow_s = self.config.warn_after
-        batches = EpochIterator(by_need, dispatcher, convert, self._stats, True, False, slow_s)
-        backend.open_epoch(dispatcher.send_starts, progress)
-        return batches
+        return EpochIterator(by_need, dispatcher, convert, self._stats, True, False, slow_s)
 
     def _options(self, epoch: int, start: ResumePoint, progress: Progress) -> EpochOptions:
         config = self.config
@@ -320,8 +318,10 @@ class Engine(Finalized):
         feeder.times = self.times
         if self._is_eager:
             table.size = backend.window
-        source = self._source(table, progress, start, backend)
-        turns = None if table.is_stream else self._turns
+        turns = None
+        if self._policy.dispatch.is_round_robin and not table.is_stream:
+            turns = self._round_robin
+        source = self._source(table, progress, start, backend, turns)
         reword = functools.partial(_reworded, self._error_policy)
         return source, Dispatcher(table, feeder, source, turns, reword)
 
@@ -344,19 +344,17 @@ class Engine(Finalized):
 
     def _progress(self, epoch: int, start: ResumePoint, table: TaskTable) -> Progress:
         config, failures = self.config, None
-        epochs = carried_epochs(
-            dataset=config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
-        )
         if config.tolerates_failures:
             keys = None if config.is_iterable else batches_of(self.sampler, self.batch_sampler)
             failures = self.failed.epoch(epoch, start.failed, keys)
         is_turn = self._policy.dispatch.is_round_robin and not config.is_iterable
         turn = self._next_turn(start) if is_turn else None
-        return Progress(epoch, epochs, table, start.at, turn, failures)
+        return Progress(epoch, self._carried_epochs(), table, start.at, turn, failures)
 
-    @property
-    def _turns(self) -> RoundRobin | None:
-        return self._round_robin if self._policy.dispatch.is_round_robin else None
+    def _carried_epochs(self) -> dict[str, int]:
+        return carried_epochs(
+            dataset=self.config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
+        )
 
     def _next_turn(self, start: ResumePoint) -> int:
         """Return the worker whose turn the first batch of an epoch is.
@@ -365,6 +363,8 @@ class Engine(Finalized):
         their random numbers continue as well.
         """
         dispatch = self._policy.dispatch
+        if self._workers == 1:
+            return 0
         if start.turn is not None:
             self._round_robin = self._make_round_robin(start.turn % self._workers)
         elif dispatch.restarts_round_robin or not self.config.persistent_workers:
@@ -406,11 +406,16 @@ class Engine(Finalized):
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
     def _source(
-        self, table: TaskTable, progress: Progress, start: ResumePoint, backend: Backend
+        self,
+        table: TaskTable,
+        progress: Progress,
+        start: ResumePoint,
+        backend: Backend,
+        turns: RoundRobin | None,
     ) -> TaskSource:
         if table.is_stream:
             return StreamSource(table, backend.num_workers)
-        config, turns = self.config, self._turns
+        config = self.config
         if turns is not None and not config.in_order:
             # weakly: the round robin goes on in the next epoch
             turns.watch(functools.partial(_loads_of, weakref.ref(table)))
@@ -584,7 +589,10 @@ def _error_policy_of(policy: Policy, workers: int) -> ErrorPolicy:
     """Return the error policy: without workers no exception comes from another process."""
     if workers:
         return dataclasses.replace(policy.error_policy, passes_exits=False)
-    return ErrorPolicy(passes_exits=policy.error_policy.passes_exits)
+    return _OF_THIS_THREAD[policy.error_policy.passes_exits]
+
+
+_OF_THIS_THREAD = {passes: ErrorPolicy(passes_exits=passes) for passes in (False, True)}
 
 
 def _reworded(policy: ErrorPolicy, error: BaseException) -> BaseException:

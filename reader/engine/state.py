@@ -7,12 +7,11 @@ The state it returns is the user's; the state it is given is copied.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
@@ -35,8 +34,7 @@ _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
 _MAX_POSITION = 1 << 40
 
 
-@dataclasses.dataclass(frozen=True)
-class ResumePoint:
+class ResumePoint(NamedTuple):
     """Where in an epoch an iterator begins.
 
     Attributes:
@@ -51,7 +49,7 @@ class ResumePoint:
     """
 
     base_seed: int
-    at: Position = Position(0, 0)  # noqa: RUF009
+    at: Position = Position(0, 0)
     order: dict[str, Any] | None = None
     worker_cursors: WorkerCursors | None = None
     turn: int | None = None

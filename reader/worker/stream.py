@@ -68,6 +68,8 @@ class StreamFetcher:
         tolerance: treatment of draws that fail; None: their exceptions are answers.
     """
 
+    is_stateless = False
+
     def __init__(
         self,
         dataset: Any,

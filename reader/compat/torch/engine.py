@@ -70,10 +70,23 @@ class EngineMaker:
         read = _values(loader, _READ, _OPTIONS_OF)
         if self._options is not None and _are_same(self._options[0], read):
             return self._options[1]
+        # programs make many loaders with the same options
+        is_plain = loader.quarantine is None and _PLAIN.issuperset(map(type, read))
+        key = (type(loader), read, *map(type, read)) if is_plain else None
+        config = None if key is None else _KNOWN.get(key)
+        if config is None:
+            config = self._checked(loader)
+            if key is not None and len(_KNOWN) < _MOST_KNOWN:
+                _KNOWN[key] = config
+        self._options = (read, config)
+        return config
+
+    def _checked(self, loader: Any) -> LoaderConfig:
         own = {name: getattr(loader, name) for name in _OWN}
         if loader.seeds_batches:
             own["seed"] = 0  # the base seed, which is not drawn yet
-        options = dict(
+        return LoaderConfig.build(
+            (),
             num_workers=_as_count(loader.num_workers),
             prefetch_factor=_factor(loader.prefetch_factor, own["seed"]),
             timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
@@ -85,10 +98,6 @@ class EngineMaker:
             snapshot_every_n_steps=0,
             **own,
         )
-        is_plain = own["quarantine"] is None and _PLAIN.issuperset(map(type, options.values()))
-        config = _built(**options) if is_plain else LoaderConfig.build((), **options)
-        self._options = (read, config)
-        return config
 
     def make(
         self,
@@ -198,12 +207,9 @@ def _are_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
 
 # types whose values can be compared
 _PLAIN = frozenset((type(None), bool, int, float, str))
-
-
-@functools.lru_cache(maxsize=64, typed=True)
-def _built(**options: Any) -> LoaderConfig:
-    """Return the checked options, cached: programs make many loaders with equal ones."""
-    return LoaderConfig.build((), **options)
+# the checked options of loaders that were made before, by their class and attributes
+_KNOWN: dict[Any, LoaderConfig] = {}
+_MOST_KNOWN = 64
 
 
 @functools.lru_cache(maxsize=64)

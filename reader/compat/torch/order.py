@@ -66,6 +66,9 @@ def draws_late(sampler: Any) -> bool:
 class CountedOrder(SequenceSampler):
     """As `torch.utils.data.SequentialSampler`, which reads the length at the first index."""
 
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset  # PyTorch takes any, and says later what it lacks
+
     def _open_at(self, position: int) -> Iterator[int]:
         return chain.from_iterable(self._opened_at(position))  # no Python code for each index
 

@@ -50,6 +50,7 @@ class InlineBackend:
     ) -> None:
         self.rng_lock = GlobalRngLock() if config.seeds_each_batch else None
         make_memory = functools.partial(_make_memory, config, max_bytes)
+        self._base_seed = config.base_seed
         self._channel = LocalChannel(make_memory, spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
         self.feeder = LocalFeeder(self._channel, _stepping(self._loop))
@@ -68,6 +69,13 @@ class InlineBackend:
     def arena(self) -> Arena | None:
         """Where samples are stacked; None before the first, and at the end."""
         return self._channel.arena
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no epoch has left anything in it, so that it may serve another iterator."""
+        loop = self._loop
+        is_at_start = loop.start_error is None and loop.base_seed == self._base_seed
+        return is_at_start and self._channel.is_idle and loop.fetcher.is_stateless
 
     def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
         """Begin the epoch of the dataset now, and note the state that it has then."""

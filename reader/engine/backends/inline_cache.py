@@ -41,6 +41,7 @@ class InlineCache:
         self._convert = self._converting(policy.batch)
         # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
         self._backends: list[weakref.ref[InlineBackend]] = []
+        self._idle: list[InlineBackend] = []  # one at most, but for threads
         self._spare: list[LocalMemory] = []  # of backends that were closed
 
     def _converting(self, policy: BatchPolicy) -> Callable[[Any], Any] | None:
@@ -57,10 +58,15 @@ class InlineCache:
         return None
 
     def take_idle(self) -> None:
-        """Return None: a backend serves one iterator."""
+        """Return None: `start` returns an idle backend, too."""
 
     def start(self) -> InlineBackend:
-        """Return a new backend."""
+        """Return a backend for the caller alone."""
+        while self._idle:
+            backend = self._idle.pop()
+            if backend.is_fresh:  # else the dataset has changed, or a fork's parent has its memory
+                return backend
+            backend.close()
         made = InlineBackend(
             self._worker_config, self._config.max_bytes, self._spare, self._convert
         )
@@ -69,8 +75,12 @@ class InlineCache:
         return made
 
     def release(self, backend: Backend) -> None:
-        """Close a backend, whose memory the next one takes. Idempotent."""
-        backend.close()
+        """Keep a backend for the next iterator, or close it: the next one takes its memory."""
+        if isinstance(backend, InlineBackend) and not self._idle and backend.is_fresh:
+            backend.cancel_epoch()
+            self._idle.append(backend)
+        else:
+            backend.close()
 
     @property
     def newest(self) -> InlineBackend | None:
@@ -89,6 +99,7 @@ class InlineCache:
 
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """Close all backends; iterators that have one then raise. Idempotent."""
+        self._idle.clear()
         for found in self._backends:
             backend = found()
             if backend is not None:

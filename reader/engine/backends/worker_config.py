@@ -20,6 +20,8 @@ __all__ = ["make_worker_config"]
 
 def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
     """Return what each worker of a loader is given."""
+    # whether workers could make each other's samples, or fetch many at once where they may not else
+    asks = config.num_workers > 1 or not policy.worker.fetches_many
     return WorkerConfig(
         dataset=config.dataset,
         collate_fn=None if config.collate_fn is None else in_place(config.collate_fn),
@@ -35,7 +37,7 @@ def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> 
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
         snapshot_every=config.snapshot_every_n_steps or 0,
-        has_pure_samples=not config.is_iterable and has_pure_samples(config.dataset),
+        has_pure_samples=asks and not config.is_iterable and has_pure_samples(config.dataset),
         reseed=config.reseed,
         tolerance=_tolerance(config),
         makes_stale=policy.worker.makes_stale and config.persistent_workers and config.seed is None,
