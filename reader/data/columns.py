@@ -1,4 +1,4 @@
-"""Datasets that are arrays, and samples that write themselves: how to fetch without a copy.
+"""Fetch without a copy: from datasets that are arrays, and from samples that write themselves.
 
 Imports the core's Columns and the known classes of datasets. It reads no sample.
 """
@@ -83,7 +83,7 @@ def reading_ahead(dataset: Any) -> Callable[[Sequence[Any]], None] | None:
 
 def _takes_out(fetch: Any) -> bool:
     """Whether a function has a parameter `out` that may be given by name."""
-    if type(fetch) is FunctionType and not fetch.__dict__:  # no decorator says otherwise
+    if type(fetch) is FunctionType and not fetch.__dict__:  # a decorator could say otherwise
         code = fetch.__code__
         named = slice(code.co_posonlyargcount, code.co_argcount + code.co_kwonlyargcount)
         return "out" in code.co_varnames[named]

@@ -76,7 +76,7 @@ PROGRAM = """
                     seen += SIZE
                 batch = image = label = group = read = numbers = None
                 if os.environ.get("TRIMS"):
-                    steps.backend.feeder.trim()
+                    steps.epoch.backend.feeder.trim()
                 arena = loader.stats()["arena"] or {"held_slots": 0, "uncached_from_bytes": 0}
                 most_held = max(most_held, arena["held_slots"])
                 # no processor reads what a device copies

@@ -103,7 +103,7 @@ def decode_turns(row: Row, seconds: float, stack: ExitStack) -> Turns:
     pool = stack.enter_context(get_context("fork").Pool(count))
 
     def us(batches: int) -> float:
-        shares = [range(worker, batches, count) for worker in range(count)]
+        shares = [range(worker_id, batches, count) for worker_id in range(count)]
         tasks = [(dataset, work.batch_size, share) for share in shares]
         return microseconds(lambda: pool.starmap(fetch, tasks, chunksize=1)) / batches
 

@@ -29,8 +29,8 @@ class Line:
         load: how many calls its actor has from this lander.
     """
 
-    def __init__(self, lander: Lander, worker: int, number: int, node: Node) -> None:
-        self._lander, self.worker, self.number, self.node = lander, worker, number, node
+    def __init__(self, lander: Lander, worker_id: int, number: int, node: Node) -> None:
+        self._lander, self.worker, self.number, self.node = lander, worker_id, number, node
         self.life = 0
         self.waiting: deque[Any] = deque()
         self.under_way: list[Call] = []
@@ -99,7 +99,9 @@ class Lander:
     ) -> None:
         self.cluster, self.died = cluster, died
         self._land = land
-        self.lines = [Line(self, worker, number, node) for worker, number in enumerate(numbers)]
+        self.lines = [
+            Line(self, worker_id, number, node) for worker_id, number in enumerate(numbers)
+        ]
         self.started: dict[Line, None] = {}
         self._inbox: deque[Call] = deque()
         self._due: set[int] = set()  # lines with tasks that wait
@@ -108,10 +110,10 @@ class Lander:
         self.used_s = 0.0
         self.nbytes = self.dropped = 0
 
-    def send(self, worker: int, task: Any) -> None:
+    def send(self, worker_id: int, task: Any) -> None:
         """A task was written to the ring of a worker."""
-        self.lines[worker].waiting.append(task)
-        self._due.add(worker)
+        self.lines[worker_id].waiting.append(task)
+        self._due.add(worker_id)
         self.ask()
 
     def came(self, call: Call) -> None:
@@ -164,11 +166,11 @@ class Lander:
         """Send the tasks that may go, line after line, as the product does; return the time."""
         cluster, setting = self.cluster, self.cluster.setting
         can_lend = True
-        for worker in sorted(self._due):
-            line = self.lines[worker]
+        for worker_id in sorted(self._due):
+            line = self.lines[worker_id]
             while not self.nbytes or self.nbytes < setting.max_in_flight_bytes:
                 if line.is_ended or not line.waiting or not has_time(len(line.under_way)):
-                    self._due.discard(worker)  # it is read again after the next arrival
+                    self._due.discard(worker_id)  # it is read again after the next arrival
                     break
                 is_started = line in self.started
                 maker = line if is_started else lender(self.started) if can_lend else None

@@ -52,8 +52,8 @@ def _timed_collate(samples: Sequence[tuple[torch.Tensor, int]]) -> list[Any]:
     begun_ns = time.monotonic_ns()
     images, fetched_ns = default_collate(list(samples))
     info = torch.utils.data.get_worker_info()
-    worker = 0 if info is None else info.id
-    return [images, fetched_ns, torch.tensor([begun_ns, time.monotonic_ns(), worker])]
+    worker_id = 0 if info is None else info.id
+    return [images, fetched_ns, torch.tensor([begun_ns, time.monotonic_ns(), worker_id])]
 
 
 def both(batches: int = 24, batch_size: int = 32, step_ms: float = 10) -> list[Panel]:

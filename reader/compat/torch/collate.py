@@ -41,7 +41,7 @@ _FUNCTIONS: dict[Any, Any] = {
     str: inner.collate.collate_str_fn,
     bytes: inner.collate.collate_str_fn,
 }
-_MAX_DEPTH = 90  # of nested containers; deeper ones are left to PyTorch
+_MAX_DEPTH = 90  # levels of containers; PyTorch collates deeper ones
 _MAX_NDIM = 60
 
 
@@ -70,7 +70,7 @@ class TorchRules(CollateRules):
 
 @functools.cache
 def with_extended(function: Any) -> Any:
-    """Return PyTorch's `default_collate` or `default_convert`, for more types of NumPy.
+    """Return PyTorch's `default_collate` or `default_convert`, extended to more types of NumPy.
 
     It raises TypeError for arrays of bfloat16 and its like (ml_dtypes), and for numbers of uint64,
     though torch has those types.
@@ -86,7 +86,7 @@ def _with_extended(function: Any, samples: Any) -> Any:
             return collate_alike(samples, functions, _LIBRARY)
         except Exception as error:
             if is_interrupt(error):
-                raise  # else the library's function raises it in its own words
+                raise  # else PyTorch's function raises the error in its own words
     try:
         return function(samples)
     except TypeError:
@@ -97,7 +97,7 @@ def _with_extended(function: Any, samples: Any) -> Any:
 
 
 def _with_tensors(value: Any, depth: int) -> Any:
-    """Return a value with tensors for what PyTorch refuses of NumPy; itself where it has none."""
+    """Return a value with tensors in place of the NumPy values that PyTorch refuses."""
     kind = type(value)
     if kind is np.uint64:
         return torch.from_numpy(np.array(value))

@@ -1,7 +1,7 @@
 """The inline backends of an engine: one for each of its iterators, with memory that they hand on.
 
-Imports the inline backend. It has the methods of a PoolCache; nothing has to be ended but the
-memory in which samples are stacked.
+Imports the inline backend. It has the methods of a PoolCache; it closes only the memory in which
+samples are stacked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class InlineCache:
         self._spare: list[LocalMemory] = []  # of backends that were closed
 
     def _converting(self, policy: BatchPolicy) -> Callable[[Any], Any] | None:
-        """Return what makes the user's batch of what is not stacked; None: it is packed first."""
+        """Return the converter of samples that are not stacked; None: they are packed first."""
         config = self._config
         if config.places[0].kind != "cpu":
             return None
@@ -94,7 +94,7 @@ class InlineCache:
         return self._spare[0].arena if found is None and self._spare else found
 
     def arena_stats(self) -> dict[str, Any] | None:
-        """Return the counts of the memory in which samples are stacked; None: there is none."""
+        """Return the counts of the memory for stacked samples; None: there is none."""
         return arena_stats(self._arena, None)
 
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""What each worker of a loader is given, made of its options and its face's promises.
+"""The config that each worker of a loader gets, made of its options and its face's policy.
 
 Imports the worker's config and what is known of datasets. It keeps nothing.
 """
@@ -45,7 +45,7 @@ def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> 
 
 
 def _tolerance(config: LoaderConfig) -> Tolerance | None:
-    """Return what becomes of samples that fail; None: their exceptions are raised."""
+    """Return how failed samples are tolerated; None: their exceptions are raised."""
     if not config.tolerates_failures:
         return None
     has_own = config.sampler is not None or config.batch_sampler is not None
