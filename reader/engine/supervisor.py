@@ -203,7 +203,7 @@ class Supervisor:
         if self._table.is_closed:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
-        with interrupt_after():  # the feeder tells it once in a run: note it before Ctrl-C is raised
+        with interrupt_after():  # told once in a run: noted before Ctrl-C is raised
             while (failed := self._feeder.failed_worker()) is not None:
                 self._note_failed(failed)
         death = None

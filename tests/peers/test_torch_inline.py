@@ -101,12 +101,12 @@ def test_nested_deeper_than_a_limit_is_left_to_the_library() -> None:
 def test_functions_that_a_program_puts_into_the_map_are_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def halves(batch: Any, *, collate_fn_map: Any) -> Any:  # noqa: ARG001
+    def halves(batch: Any, *, collate_fn_map: Any) -> Any:
         return [each / 2 for each in batch]
 
     monkeypatch.setitem(collate.default_collate_fn_map, int, halves)
     assert next(iter(DataLoader(Numbers(), batch_size=2)))[1] == [0, 0.5]
-    monkeypatch.setitem(collate.default_collate_fn_map, tuple, lambda batch, collate_fn_map: "all")  # noqa: ARG005
+    monkeypatch.setitem(collate.default_collate_fn_map, tuple, lambda batch, collate_fn_map: "all")
     assert next(iter(DataLoader(Numbers(), batch_size=2))) == "all"
 
 
@@ -120,7 +120,7 @@ def test_exception_of_a_signal_while_a_batch_is_collated_passes() -> None:
     class Slow(torch.Tensor):
         pass
 
-    def stacked(batch: Any, *, collate_fn_map: Any) -> Any:  # noqa: ARG001
+    def stacked(batch: Any, *, collate_fn_map: Any) -> Any:
         signal.raise_signal(signal.SIGUSR1)
         return "whole"
 
@@ -148,7 +148,7 @@ CHANGES: dict[str, Any] = {
     "batch_sampler.batch_size": lambda loader: setattr(loader.batch_sampler, "batch_size", 3),
     "batch_sampler.drop_last": lambda loader: setattr(loader.batch_sampler, "drop_last", True),
     "sampler": lambda loader: setattr(loader.batch_sampler, "sampler", [5, 6, 7]),
-    "nothing": lambda loader: None,  # noqa: ARG005
+    "nothing": lambda loader: None,
 }
 
 
@@ -219,8 +219,7 @@ def test_threads_that_loop_over_one_loader_at_once_get_all_batches_each() -> Non
 
     def loop() -> None:
         begin.wait()
-        for _ in range(5):
-            found.append([int(key) for batch in loader for key in batch[1]])
+        found.extend([int(key) for batch in loader for key in batch[1]] for _ in range(5))
 
     threads = [threading.Thread(target=loop) for _ in range(4)]
     for each in threads:
