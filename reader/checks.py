@@ -259,7 +259,7 @@ def as_reiterable(name: str, value: Any) -> Any:
             f"{name} must be an iterable of {what}, got {got(value)}. Pass a list, or an object"
             " whose __iter__ returns a fresh iterator for each epoch."
         )
-    if isinstance(value, Iterator):
+    if hasattr(type(value), "__next__") and isinstance(value, Iterator):
         raise ConfigError(
             f"{name} must give a fresh iterator for each epoch, got the one-shot iterator"
             f" {got(value)}, which would be empty from the second epoch on. Pass list({name}), or"

@@ -69,7 +69,7 @@ __all__ = [
 SEED_LIMIT = 2**64
 
 
-# Whom an option concerns.
+# What an option concerns.
 BATCHES = "batches"
 INDICES = "datasets with indices"
 WORKERS = "workers"
@@ -84,14 +84,14 @@ LOADERS = "all loaders"
 
 
 class Option(NamedTuple):
-    """What there is to know of an option.
+    """One option of a loader.
 
     Attributes:
-        default: where it is left out.
-        concerns: whom; one of the texts above.
-        check: called with the name and a value that is not the default: returns what the config
-            holds, or raises what says how to do better. None: a rule of several options checks it.
-        faces: which faces have it beside their library's arguments, under the same name.
+        default: its value if it is left out.
+        concerns: one of the texts above.
+        check: called with the name and a value that is not the default: returns the value for the
+            config, or raises an error with a remedy. None: a rule of several options checks it.
+        faces: the faces that have it, under the same name, beside their library's arguments.
     """
 
     default: Any
@@ -107,7 +107,7 @@ def _option(
     faces: str = "",
     is_shown: bool = True,
 ) -> Any:
-    """Return the field of an option; `OPTIONS` has what is told of it here."""
+    """Return the field of an option; `OPTIONS` has its Option."""
     option = Option(default, concerns, check, tuple(faces.split()))
     return dataclasses.field(default=default, repr=is_shown, metadata={"option": option})
 
@@ -139,11 +139,11 @@ class LoaderConfig:
     """The options of one loader, checked. Make it with `LoaderConfig.build`.
 
     Every field has the name and the meaning of the argument of `DataLoader`. `timeout` 0 means no
-    deadline (`timeout_s` is then None), and `places` is a tuple of Place. Some faces have
-    `most_ahead`: the bound on batches that are made ahead, in place of `prefetch_factor`. `auto`:
-    whether `num_workers` and `prefetch_factor` are found while training; they are the most then.
-    `is_paced`: batches in flight follow what calls to workers elsewhere take, and `prefetch_factor`
-    is the least.
+    deadline (`timeout_s` is then None), and `places` is a tuple of Place. Some faces set
+    `most_ahead` in place of `prefetch_factor`: the most batches that are made ahead. `auto`:
+    whether `num_workers` and `prefetch_factor` are chosen while training; the fields are then the
+    most. `is_paced`: the time of calls to workers on other machines decides how many batches are in
+    flight, and `prefetch_factor` is the least.
     """
 
     dataset: Any = dataclasses.field(repr=False)
@@ -246,7 +246,7 @@ class LoaderConfig:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether threads of the trainer make one batch at a time, and only while it is waited for.
+        """Whether threads of the trainer make one batch at a time, while the consumer waits for it.
 
         For each batch they seed state that the process has only once: its global random state, or
         the generators of the dataset.
@@ -256,7 +256,7 @@ class LoaderConfig:
 
     @property
     def is_plain(self) -> bool:
-        """Whether an epoch without workers yields batches, one for each list of indices, alone."""
+        """Whether each step of an epoch without workers yields one plain batch."""
         is_usual = not self.tolerates_failures and not self.timeout
         is_one = len(self.places) == 1 and self.places[0].kind == "cpu" and self.feed_list is None
         is_map = not self.is_iterable and self.batch_size is not None
@@ -266,12 +266,12 @@ class LoaderConfig:
     def window(self) -> int:
         """How many batches may be made ahead of the consumer.
 
-        `prefetch_factor` per worker, or per place if there are more places than workers. Where a
+        It is `prefetch_factor` per worker, or per place if there are more places than workers. If a
         face works ahead with `num_workers=0`, the staging buffer of `use_buffer_reader` is added,
         as in Paddle.
         """
         if self.most_ahead is not None:
-            return 1 + self.most_ahead  # beside the one that is waited for
+            return 1 + self.most_ahead  # beside the batch that the consumer waits for
         ahead = self.prefetch_factor * max(1, self.num_workers, len(self.places))
         if self.num_workers == 0 and self.use_buffer_reader:
             ahead += max(2, self.reader_buffer_size) * len(self.places)
@@ -316,7 +316,7 @@ class LoaderConfig:
 
     @classmethod
     def _of(cls, o: dict[str, Any], dataset: Any, is_iterable: bool) -> LoaderConfig:
-        """Return a config with these options: as the constructor, in a tenth of its time."""
+        """Return a config with these options; the constructor takes ten times as long."""
         made = object.__new__(cls)
         vars(made).update(o, dataset=dataset, is_iterable=is_iterable)
         return made
@@ -327,7 +327,7 @@ class LoaderConfig:
         Args:
             dataset: the dataset.
             is_iterable: whether the loader iterates over it instead of indexing it.
-            options: others than these, but for those that say where and how workers run.
+            options: replace these options, except those that say where and how workers run.
         """
         own = vars(self)
         o = {name: own[name] for name in _OF_ORDER} | options
@@ -353,7 +353,7 @@ def names_of(face: str) -> tuple[str, ...]:
 
 
 def elsewhere_of(face: str, remedy: str) -> dict[str, str]:
-    """Return, by the names of the options that a face lacks, what its users are told to do."""
+    """Return the options that a face lacks, by name, with the remedy for each."""
     return dict.fromkeys([name for name in OPTIONS if face not in OPTIONS[name].faces], remedy)
 
 
@@ -361,7 +361,7 @@ def _concerning(whom: str) -> tuple[str, ...]:
     return tuple(name for name, option in OPTIONS.items() if option.concerns == whom)
 
 
-# of options that concern these, what is said depends on others
+# options whose errors depend on other options
 _OF_FAILURES, _OF_HERE, _OF_INDICES = map(_concerning, (FAILURES, HERE, INDICES))
 
 
@@ -378,7 +378,7 @@ def _check_each(o: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _check_samples(o: dict[str, Any], dataset: Any, is_iterable: bool) -> None:
-    """Check what the samples are, and what decides which of them make which batch."""
+    """Check the dataset, and the options that decide which samples make which batch."""
     _check_order(o)
     if is_iterable:
         _check_stream(o)
@@ -405,7 +405,7 @@ def _take_pool(o: dict[str, Any]) -> None:
 
 
 def _take_pace(o: dict[str, Any]) -> bool:
-    """Return whether batches in flight follow what calls to workers elsewhere take: by default."""
+    """Return whether the time of calls to other machines decides the batches in flight."""
     factor = as_auto("prefetch_factor", o["prefetch_factor"])
     is_paced = o["backend"] is not None and isinstance(factor, (AutoCount, DefaultCount))
     if is_paced:
@@ -414,7 +414,7 @@ def _take_pace(o: dict[str, Any]) -> bool:
 
 
 def _take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:
-    """Put numbers in the place of "auto" in the options `o`; returns which of both were it."""
+    """Replace "auto" in the options `o` by numbers; returns which of the two were "auto"."""
     workers = as_auto("num_workers", o["num_workers"], o["backend"])
     factor = as_auto("prefetch_factor", o["prefetch_factor"])
     check_auto(workers, factor, dataset, is_iterable)
@@ -428,7 +428,7 @@ def _take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool
 
 
 def _take_backend(o: dict[str, Any]) -> None:
-    """Check where the workers run, in place: elsewhere they persist between epochs."""
+    """Check the backend, in place: workers on other machines persist between epochs."""
     backend = o["backend"]
     if backend is None:
         return
@@ -484,10 +484,10 @@ def _check_order(o: dict[str, Any]) -> None:
                 "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
                 " batch_size, or pass the indices as sampler."
             )
-        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
-        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
-        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
-        if given:
+        if o["shuffle"] or o["drop_last"] or o["batch_size"] != 1 or o["sampler"] is not None:
+            given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
+            given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
+            given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
             raise ConfigError(
                 "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
                 f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."
@@ -525,7 +525,7 @@ def _check_prefetch(o: dict[str, Any]) -> None:
         )
 
 
-# what holds between options, in the order of the checks
+# the rules between options, in the order of the checks
 _RULES = (
     _check_feed_list,
     _check_reseed,

@@ -101,8 +101,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
             "auto": as many as pay off. With `backend`, where it is left out or "auto": 2, and more
             where that hides the way of batches between machines: see docs/cluster.md.
-        use_shared_memory: False copies each batch out of shared memory, into memory of this process
-            alone; workers still write to shared memory.
+        use_shared_memory: False copies each batch from shared memory to memory of this process;
+            workers still write to shared memory.
         timeout: seconds to wait for one batch before LoadTimeout; 0: for ever. Without workers it
             is raised when the batch is made, and the next call returns that batch.
         worker_init_fn: called in each worker with its number, before its first batch.
@@ -120,14 +120,14 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         pool: a WorkerPool, whose workers several loaders share, in the place of `num_workers`; they
             persist between epochs.
-        backend: a `reader.Ray`: the workers are on the machines of a cluster, and persist between
-            epochs. None: they are on this one. See docs/cluster.md.
+        backend: a `reader.Ray`: the workers run on the machines of a cluster, and persist between
+            epochs. None: they run on this machine. See docs/cluster.md.
         worker_type: "process", or "thread": the workers run in this process, on this very dataset,
             and nothing is pickled. The dataset must allow calls from several threads. Threads pay
             off where it waits or releases the GIL (files, decoders, NumPy on large arrays).
         seed_globals: whether `seed` also seeds the global generators of random, numpy, torch and
-            paddle. Threads then make one batch at a time, and only while the consumer waits for it,
-            since the process has those generators once. False leaves them alone: the order,
+            paddle. A process has these once: so threads then make one batch at a time, and only
+            while the consumer waits for it. False leaves them alone: the order,
             `sample_rng` and `get_worker_info().rng` follow the seed, and threads run in parallel.
         drop_last_group: what happens to a last group of batches that is smaller than the number of
             places: False delivers it, True drops it, None drops it with a warning.
@@ -136,8 +136,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
             sampler other than by `set_epoch` then take effect one epoch late.
         worker_retries: how often a batch is retried when its worker process dies.
         max_bytes: limit of the shared memory for batches; None: what the machine has.
-        pin_limit: most bytes of it that are page-locked for copies to devices; None: the slots that
-            copies read in turn; 0: none.
+        pin_limit: the most bytes of that memory to page-lock for copies to devices; None: as much
+            as the copies need; 0: none.
         in_order: False delivers batches as they are made, whatever their numbers.
         snapshot_every_n_steps: take the state of a dataset or sampler with `state_dict` once per so
             many batches; a resume draws again the batches since the last state. 0 or None: a resume
@@ -149,10 +149,10 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         error_budget: how many samples of an epoch may fail, an int, or what share of them, a float;
             where more do, the epoch ends with a DatasetError that names them. None: 0.05.
         quarantine: a file to which each sample that failed is added as a line of JSON.
-        warn_after: a sample that takes longer than that many seconds, while the loop waits for it,
-            is told once in the log: its index, its worker, and where its code is. None: never.
-        hang_after: the worker of a sample that takes longer than that is replaced, and the sample
-            has failed: see `on_error`. For worker processes. None: it may take as long as it likes.
+        warn_after: seconds; a sample that takes longer while the loop waits for it is logged once,
+            with its index, its worker, and the line of code. None: never.
+        hang_after: seconds; the worker process of a sample that takes longer is replaced, and the
+            sample has failed: see `on_error`. None: no limit.
 
     Raises:
         ConfigError: an argument that cannot work, or two that contradict each other.

@@ -1,4 +1,4 @@
-"""Checks of single options of a loader, and what "auto", pools and clusters stand for.
+"""Checks of single options of a loader, and the values that "auto", pools and clusters give.
 
 The table in `reader.config` names them. This module imports `reader.checks`, `reader.cores`,
 `reader.errors`, numpy and the standard library, and keeps no state.
@@ -54,9 +54,9 @@ __all__ = [
 MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
 # of "auto": workers that wait for storage need no core
 _MOST_WORKERS, _LEAST_MOST, _OVER, _MOST_FACTOR = 64, 4, 4, 8
-_MOST_ELSEWHERE = 256  # on other machines, whose room bounds them
+_MOST_ELSEWHERE = 256  # on other machines; the cluster has its own limit
 _ON_ERROR = ("raise", "skip", "replace")
-ERROR_BUDGET = 0.05  # of the samples of an epoch: where more fail, something else is wrong
+ERROR_BUDGET = 0.05  # share of an epoch's samples: if more fail, something else is wrong
 FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
 
 
@@ -91,7 +91,7 @@ WORKER_KINDS = {
 
 
 class PoolOption(abc.ABC):
-    """What the option `pool` takes: workers that several loaders share.
+    """The type of the option `pool`: workers that several loaders share.
 
     Attributes:
         num_workers: how many there are.
@@ -108,7 +108,7 @@ class PoolOption(abc.ABC):
 
 
 class BackendOption:
-    """What the option `backend` takes: where workers run that are not on this machine.
+    """The type of the option `backend`: workers on other machines.
 
     Attributes:
         pool: the name of workers that several programs share, or None.
@@ -118,7 +118,7 @@ class BackendOption:
 
 
 def as_callable(name: str, value: Any) -> Any:
-    """Return what is callable, or None; refuse the rest."""
+    """Return a callable or None; refuse other values."""
     if value is not None and not callable(value):
         raise ConfigTypeError(
             f"{name} must be callable or None, got {got(value)}. Pass the function itself, or None"
@@ -213,14 +213,14 @@ def of_pool(pool: Any, num_workers: Any, is_persistent: Any) -> tuple[Any, Any]:
 
 
 class DefaultCount(int):
-    """A default that is told from the same number passed: what may be better follows then."""
+    """A default, distinct from the same number passed by the user: it may be replaced."""
 
 
 PREFETCH_FACTOR = DefaultCount(2)
 
 
 class AutoCount(int):
-    """What "auto" was passed for, as a number: the most there may be.
+    """The number for "auto": the most there may be.
 
     Faces show it as `num_workers`, which programs compare and count with; passed as an argument it
     means "auto" again.
@@ -309,7 +309,7 @@ def check_workers(worker_type: object, start_method: object, num_workers: int) -
 
 
 def as_on_error(name: str, value: Any) -> Any:
-    """Return what becomes of samples that fail."""
+    """Return how failed samples are handled, checked."""
     if value not in _ON_ERROR:
         raise ConfigError(
             f"{name} must be one of {', '.join(map(repr, _ON_ERROR))}, got {got(value)}."
@@ -389,7 +389,7 @@ def as_budget(_: str, budget: Any) -> int | float:
 
 
 def check_dataset(dataset: Any, *, needs_len: bool) -> None:
-    """Refuse what is no map-style dataset."""
+    """Refuse objects that are no map-style datasets."""
     kind = type(dataset).__name__
     if isinstance(dataset, type):
         raise ConfigTypeError(

@@ -25,7 +25,7 @@ __all__ = [
 # (worker_id, num_workers, dataset): prepares and seeds a worker as the face's own library does, and
 # returns the seed in its `get_worker_info`
 Prepare = Callable[[int, int, Any], int]
-Reseed = Callable[[Any, int], Any]  # (dataset, seed of a batch); what it returns is ignored
+Reseed = Callable[[Any, int], Any]  # (dataset, seed of a batch); its result is ignored
 
 
 class CollateRules(abc.ABC):
@@ -34,7 +34,7 @@ class CollateRules(abc.ABC):
     Attributes:
         is_strict: samples are alike only if their types are exactly those of the first, tuples
             become lists, and `can_stack` is called once for each form.
-        keeps_aliases: what `collate_fn` put at two places of a batch is one array or container.
+        keeps_aliases: an object that `collate_fn` put at two places of a batch stays one object.
         has_origins: batches that `collate_fn` made say which fields were arrays of NumPy; so do all
             that `pack` pickles.
         pack: called with the objects and fields of a batch: pickles what it holds besides arrays,
@@ -63,7 +63,7 @@ class CollateRules(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class DispatchPolicy:
-    """Which worker gets a task, and what a task may be; obeyed where tasks are drawn.
+    """Which worker gets a task, and what a task may be; the source of tasks obeys it.
 
     Attributes:
         is_round_robin: batch n is made by worker n modulo num_workers.
@@ -83,7 +83,7 @@ class DispatchPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerPolicy:
-    """What a worker does; obeyed where workers are started and in each of them.
+    """What a worker does; the pool and each worker obey it.
 
     Attributes:
         rules: how samples that are not alike are collated by default; None: they are refused.
@@ -101,7 +101,7 @@ class WorkerPolicy:
         heeds_seeding: if `worker_init_fn` seeds torch's generator, that seed keys the batches of
             the worker, and `torch.initial_seed()` still returns it.
         make_prepare: called in the trainer whenever workers start; returns the function that
-            prepares and seeds a worker, which is called in each. None: nothing does.
+            prepares and seeds a worker, which is called in each. None: there is none.
     """
 
     rules: CollateRules | None = None
@@ -116,7 +116,7 @@ class WorkerPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class BatchPolicy:
-    """What the user's batch is made of; obeyed where the engine chooses adapters.
+    """How the user's batch is made; the engine chooses its adapters by it.
 
     Attributes:
         has_plain_containers: containers of a batch become dicts and lists.
@@ -139,7 +139,7 @@ class ErrorPolicy:
     With `num_workers=0` only `passes_exits` is applied.
 
     Attributes:
-        error_text: a note added to an exception in a batch's place, with {worker} and {type} in it.
+        error_text: a note for an exception in a batch's place; has {worker} and {type} in it.
         reword: called with an exception of a worker, the worker's number and its traceback there;
             may change the exception's text, and returns what to raise. It sets `__cause__` itself.
         raises_deaths: without retries, a death is raised even where it costs no batch.

@@ -1,4 +1,4 @@
-"""What every test runs under: the ledger, the seed, and the order in which they are told.
+"""What every test runs under: the ledger, the seed, and the order of the tests.
 
 May import the ledger and the tools of testing; nothing of the package, which a test imports for
 itself. Owns the seed of the run: READER_TEST_SEED, or 0; and which variants of a test are sampled.
@@ -32,7 +32,7 @@ RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
 # Frameworks that make matrix could not install; nowhere else may a test be skipped for one.
 WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(",")))
 
-# The same examples in every run: a red run is one that anybody can repeat.
+# The same examples in every run: anybody can repeat a failing run.
 # A machine that others use, too, makes them slowly.
 hypothesis.settings.register_profile(
     "reader",
@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what --importing does not ask for."""
+    """Leave out tests that --importing does not ask for."""
     asked = config.getoption("--importing")
     if asked is None or not collection_path.name.startswith("test_"):
         return None
@@ -129,13 +129,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return bool(_IMPORTED.search(text)) != (asked == "frameworks") or None
 
 
-# Names of parameters that say how batches are made, and not what is claimed of them.
+# Names of parameters that choose how batches are made, and not the claim about them.
 _WAYS = {"workers", "num_workers", "worker_type", "method", "start_method", "cell", "each_cell"}
 _KINDS = {"process", "thread", "fork", "spawn", "forkserver"}
 
 
 def _unsampled(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return what is left out: the same variants in every run and process.
+    """Return the left-out variants: the same in every run and process.
 
     Of a test with the mark `sampled`, all but one of so many. Of others, of the same claim with
     each number and kind of workers, every other one; the ten promises are tried with each.
@@ -239,7 +239,7 @@ def _left(before: Ledger) -> list[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _session_ledger(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail the run that leaves a process or memory behind, what wider fixtures held included."""
+    """Fail the run that leaves a process or memory behind, also that of wider fixtures."""
     adopt_orphans()
     before = Ledger.take()
     yield
@@ -273,7 +273,7 @@ _modules_frozen = 0
 
 
 def _freeze_imported() -> None:
-    """Keep collections from looking at frameworks again and again, whenever one was imported."""
+    """Keep garbage collections from visiting frameworks repeatedly, once one is imported."""
     global _modules_frozen
     if len(sys.modules) > _modules_frozen + 50:
         gc.collect()
@@ -288,7 +288,7 @@ def seed_of(nodeid: str) -> int:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A seed of this test's own; told when the test fails, changed by READER_TEST_SEED."""
+    """This test's own seed; printed when the test fails, changed by READER_TEST_SEED."""
     return seed_of(request.node.nodeid)
 
 

@@ -37,7 +37,7 @@ def tell(path: str, text: str) -> None:
 
 
 def listen(path: str) -> bytes:
-    """Block until the test says something; each listener gets one byte of it."""
+    """Block until the test writes; each listener reads one byte."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, 1)
@@ -46,7 +46,7 @@ def listen(path: str) -> bytes:
 
 
 def first_time(path: str) -> bool:
-    """Whether nobody called this with the same path before; true for one caller of all."""
+    """Whether this is the first call with this path; true for one caller alone."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
@@ -58,7 +58,7 @@ def first_time(path: str) -> bool:
 
 
 class Rows:
-    """(array of `width` float32 that all hold the index, the index): easy to check anywhere."""
+    """(array of `width` float32, each equal to the index; the index): easy to check anywhere."""
 
     def __init__(self, count: int = 64, width: int = 8) -> None:
         self.count = count
@@ -74,7 +74,7 @@ class Rows:
 
 
 class PidRows(Rows):
-    """Rows with the process id of who made them: (array, index, pid)."""
+    """Rows with the pid of the process that made them: (array, index, pid)."""
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int, int]:  # type: ignore[override]
         return (*super().__getitem__(index), os.getpid())
@@ -115,7 +115,7 @@ class Indices:
 
 
 class Pids(Indices):
-    """Each sample is the process id of who made it."""
+    """Each sample is the pid of the process that made it."""
 
     def __getitem__(self, index: int) -> int:
         return os.getpid()
@@ -135,14 +135,14 @@ class Fails(Indices):
 
 
 class NoLength:
-    """Each sample is its key, and nobody says how many there are."""
+    """Each sample is its key; there is no length."""
 
     def __getitem__(self, key: Any) -> Any:
         return key
 
 
 class Slow(Rows):
-    """Rows that take `seconds` each, in which nothing is computed."""
+    """Rows that take `seconds` each, without computing."""
 
     def __init__(self, seconds: float, count: int) -> None:
         super().__init__(count)
@@ -189,7 +189,7 @@ class Stuck(Rows):
 class Writes:
     """Samples that write a file each, as a cache does; `at` waits for the test in the middle."""
 
-    at = 5  # in the second batch of four; a worker is at it when the first was taken
+    at = 5  # in the second batch of four; a worker makes it when the first was taken
     count = 16
 
     def __init__(self, folder: str, says: str, hears: str) -> None:
@@ -229,7 +229,7 @@ class WritesStream:
 
 
 class HugeOnce(Stuck):
-    """Says its pid and returns at once: what follows is a long copy of `nbytes` into a slot."""
+    """Reports its pid and returns at once: a long copy of `nbytes` into a slot follows."""
 
     def __init__(self, at: int, says: str, once: str, nbytes: int, count: int = 8) -> None:
         super().__init__(at, says, "", once, count)
@@ -268,7 +268,7 @@ class Killer(Rows):
 
 
 class Augmented:
-    """Random augmentation from every source there is: random, numpy, sample_rng."""
+    """Random augmentation from random, numpy and sample_rng."""
 
     def __init__(self, count: int = 40, once: str | None = None, kill_at: int = -1) -> None:
         self.count = count
@@ -300,7 +300,7 @@ class TorchAugmented(Augmented):
 
 
 class InfoRows(Rows):
-    """What get_worker_info says at each sample: (index, id or -1, num_workers or -1, seed)."""
+    """The worker info at each sample: (index, id or -1, num_workers or -1, seed)."""
 
     def __getitem__(self, index: int) -> tuple[int, int, int, str]:  # type: ignore[override]
         found = get_worker_info()
@@ -333,7 +333,7 @@ def refuse_to_load(count: int) -> Any:
 
 
 class Unpicklable(Rows):
-    """Holds what no pickle takes."""
+    """Holds an object that cannot be pickled."""
 
     def __init__(self, count: int = 8) -> None:
         super().__init__(count)
@@ -366,7 +366,7 @@ class Colour(enum.Enum):
 
 
 class OddError(Exception):
-    """An exception with a constructor of its own, attributes, and no pickle support."""
+    """An exception with its own constructor, attributes, and no pickle support."""
 
     def __init__(self, path: str, *, line: int) -> None:
         super().__init__(f"{path}:{line}")
@@ -375,7 +375,7 @@ class OddError(Exception):
 
 
 class StuckError(Exception):
-    """An exception that holds what cannot be pickled."""
+    """An exception that holds an object that cannot be pickled."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -408,7 +408,7 @@ class _Listen:
 
 
 class Raise:
-    """An action, worker_init_fn or collate_fn that raises what `make` returns."""
+    """An action, worker_init_fn or collate_fn that raises the result of `make`."""
 
     def __init__(self, make: Callable[[], BaseException], only: int | None = None) -> None:
         self.make = make
@@ -423,7 +423,7 @@ class Raise:
 
 
 def feed(digest: Any, value: Any) -> None:
-    """Mix a batch into a hash: types, dtypes, shapes, bytes, order of keys and all."""
+    """Hash a batch: types, dtypes, shapes, bytes and order of keys."""
     digest.update(type(value).__name__.encode() + b"|")
     if "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
         value = value.numpy()

@@ -1,4 +1,4 @@
-"""An epoch over fakes, and a model of what its user must see: for the test of the epoch machine.
+"""An epoch over fakes, and a model of what its user must see, to test the epoch machine.
 
 The fakes keep the protocols of `Backend` and `TaskFeeder` and have no process, thread or clock: a
 test says when a worker answers, dies or hangs. The models know nothing of tasks and states. An
@@ -74,7 +74,7 @@ class Broken(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What kind of loader runs, and over what.
+    """The kind of loader that runs, and its dataset.
 
     Attributes:
         sizes: of a stream, how many batches each share has; None: the dataset is map-style.
@@ -108,7 +108,7 @@ class Setting:
 
     @property
     def places_of_steps(self) -> list[tuple[int, int]]:
-        """Of each batch, its step and how many shards that has; without shards one each."""
+        """Return each batch's step and the number of its step batches; 1 without groups."""
         if self.sampler != "shards":
             return [(number, 1) for number in range(self.count)]
         found: list[tuple[int, int]] = []
@@ -130,7 +130,7 @@ def keys_of(number: int) -> list[int]:
 
 @dataclasses.dataclass
 class Answer:
-    """A batch as it comes from a worker."""
+    """A batch as a worker sends it."""
 
     seq: int
     batch: Any
@@ -167,7 +167,7 @@ class Worker:
 
 
 class FakeFeeder:
-    """Keeps the protocol of TaskFeeder. Its `take` plays `script` before it gives up waiting."""
+    """Keeps the protocol of TaskFeeder. Its `take` plays `script` before it stops waiting."""
 
     times = None
     paused_s = 0.0
@@ -359,13 +359,13 @@ class FakeFeeder:
             return self.map_record(number, worker, task, fails)
         if task.kind == TaskKind.TASK_AGAIN:
             asked = int.from_bytes(task.payload, "little")
-            at = worker.kept[asked]  # KeyError: it was told to keep no such samples
+            at = worker.kept[asked]  # KeyError: it was asked to keep no such samples
             if is_short:
                 return full(task.seq, number)
             del worker.kept[asked]
         else:
             at = worker.at
-            if at >= sizes[number]:  # one more than there are: a death stood in a batch's place
+            if at >= sizes[number]:  # one more than exist: a death took the place of a batch
                 worker.ended_run = self.run
                 return Failure(FailureKind.END, task.seq, 0, number)
             worker.at += 1
@@ -400,7 +400,7 @@ class FakeFeeder:
         return Answer(task.seq, tuple(left), self.snapshot(number, worker, task, noted))
 
     def end(self, number: int, is_busy: bool = True, row: int = -1, hangs: bool = False) -> None:
-        """A worker dies: at its oldest task, or between two; one that hangs is killed by us."""
+        """A worker dies: at its oldest task, or between two; a hung one is killed by us."""
         worker = self.workers[number]
         if not worker.is_alive:
             return
@@ -419,7 +419,7 @@ class FakeFeeder:
         worker.is_alive, worker.has_ended, self.has_notice = False, True, True
 
     def fail_start(self, number: int, ends: bool) -> None:
-        """A worker that has made nothing says that it cannot start; it ends, now or later."""
+        """A worker without a batch reports that it cannot start; it ends, now or later."""
         worker = self.workers[number]
         if worker.said_hello or not worker.is_alive:
             return
@@ -435,7 +435,7 @@ def full(seq: int, worker: int) -> Failure:
 
 
 def place_of(cursor: dict[str, Any]) -> int:
-    """How many batches of its share a worker passes over."""
+    """How many batches of its share a worker skips."""
     state = cursor.get("state", cursor)
     drawn = sum(count * size for count, size in cursor.get("draws", []))
     if "iterator" in state:
@@ -535,7 +535,7 @@ _INTERRUPTED = (
 
 
 class Interrupts:
-    """Sends SIGINT at the n-th place from now at which Python would handle a signal."""
+    """Sends SIGINT at the n-th place from now where Python would handle a signal."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -586,7 +586,7 @@ def _places(code: Any) -> frozenset[int]:
 
 
 class World:
-    """What all runs of one example share: which samples fail, and what befell workers."""
+    """The shared facts of all runs of one example: failing samples, and events of workers."""
 
     table: TaskTable
 
@@ -621,7 +621,7 @@ class World:
 
 
 class Owner:
-    """Keeps what is told of samples that failed, as FailedSamples does."""
+    """Keeps reports of failed samples, as FailedSamples does."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -631,7 +631,7 @@ class Owner:
 
 
 class Run:
-    """The iterator over one epoch, as Engine opens it, and what it stands on."""
+    """The iterator over one epoch, as Engine opens it, and its parts."""
 
     def __init__(self, world: World, backend: FakeBackend | None, state: Any = None) -> None:
         setting = world.setting
@@ -742,7 +742,7 @@ class Run:
         return state
 
     def check_waits(self) -> None:
-        """Check, after a wait for nothing, that there is something to wait for."""
+        """Check that a wait has something to wait for."""
         feeder = self.feeder
         assert not feeder.queue, "an answer is there, and was not taken"
         busy = [each for each in feeder.workers if each.is_alive and each.tasks]
@@ -762,7 +762,7 @@ class Run:
 
 
 class MapModel:
-    """Each batch once, or an exception in its place; in order where that is promised."""
+    """Each batch once, or an exception in its place; in order if that is promised."""
 
     def __init__(self, world: World) -> None:
         self.world, self.setting = world, world.setting
@@ -774,7 +774,7 @@ class MapModel:
         self.total = self.setting.count if broken is None else min(broken, self.setting.count)
 
     def is_nothing(self, number: int) -> bool:
-        """Whether nobody can see if a batch was passed: all its samples failed, or its step did."""
+        """Whether skipping a batch is invisible: all its samples failed, or its step did."""
         gone = self.world.bad | self.world.killed_at
         if number in self.dropped:
             return True
@@ -851,7 +851,7 @@ class MapModel:
         self.dropped.update(mine)
 
     def end(self) -> None:
-        """The epoch is over, and the user got all of it."""
+        """The epoch is over, and the user got all its batches."""
         left = self.unseen(self.total)
         most = self.setting.places - 1 if self.setting.drops_last else 0
         assert len(left) <= most, f"never came: {left}"
@@ -861,7 +861,7 @@ class MapModel:
         return not self.unseen(self.total)
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Check that a state says just what was delivered."""
+        """Check that a state counts exactly the delivered batches."""
         batches, beyond = state["batches"], state["beyond"]
         delivered = self.seen - self.dropped
         told = {*range(batches), *beyond}
@@ -879,7 +879,7 @@ class MapModel:
         assert not less, f"the state lacks {sorted(less)}"
 
     def load(self, state: dict[str, Any]) -> MapModel:
-        """Return the model of a run from there."""
+        """Return the model of a run that resumes the state."""
         made = MapModel(self.world)
         made.seen = {*range(state["batches"]), *state["beyond"]}
         made.dropped = set(self.dropped)
@@ -895,7 +895,7 @@ class MapModel:
 
 
 class StreamModel:
-    """Each batch of each share once, in the circle of the workers; what is lost is told."""
+    """Each batch of each share once, in round robin; losses are reported."""
 
     def __init__(self, world: World) -> None:
         self.world, self.setting = world, world.setting
@@ -919,7 +919,7 @@ class StreamModel:
         return self.at[worker] >= self.sizes[worker]
 
     def _next(self, worker: int, at: int) -> None:
-        """Advance to a batch: first past those that nobody sees."""
+        """Advance to a batch: first past the invisible ones."""
         if not self.setting.in_order:
             while self.at[worker] < at and self.is_nothing(worker, self.at[worker]):
                 self.at[worker] += 1
@@ -980,13 +980,13 @@ class StreamModel:
             worker = int(found[1])
             assert worker in self.world.hung
         assert self.world.deaths[worker], f"worker {worker} did not die"
-        # a batch whose samples died with its worker is told of in its own place
+        # a batch whose samples died with its worker is reported in its own place
         is_once = worker not in self.dead or worker in self.world.short
         assert is_once, f"the death of worker {worker} is told twice"
         self.dead.add(worker)
 
     def _before(self, worker: int, at: int) -> None:
-        """Advance to a batch that may come before others of its group."""
+        """Advance to a batch that may arrive before others of its group."""
         while True:
             copied = list(self.at), self.last, list(self.trail)
             try:
@@ -1024,7 +1024,7 @@ class StreamModel:
         return not self._left()
 
     def counted(self) -> list[int]:
-        """Of each worker, how many batches must be counted."""
+        """Return, for each worker, how many batches must be counted."""
         found, pending = list(self.started), list(self.pending)
         for worker, at in self.trail:
             if pending and (worker, at) == pending[0]:

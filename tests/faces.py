@@ -1,4 +1,4 @@
-"""A face for tests: the arguments of `reader.DataLoader`, and any promises."""
+"""A face for tests: the arguments of `reader.DataLoader`, with any policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets and functions that hold what only a process that is being started can be given.
+"""Datasets and functions that hold objects that only a starting process can be given.
 
 Imports NumPy, the standard library and other datasets of tests: what a spawned worker imports.
 """
@@ -16,7 +16,7 @@ COUNT = 16
 
 
 class Primitives(Rows):
-    """Rows; each that is made is noted in everything that `context` has to share."""
+    """Rows; each made row is noted in every shared object of `context`."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(COUNT)
@@ -78,7 +78,7 @@ class Names:
 
 
 class Collates:
-    """A collate_fn that tells through a socket."""
+    """A collate_fn that reports through a socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -89,7 +89,7 @@ class Collates:
 
 
 class SendsToAll:
-    """A collate_fn that tells each of many sockets its number."""
+    """A collate_fn that sends each of many sockets its number."""
 
     def __init__(self, socks: list[socket.socket]) -> None:
         self.socks = socks

@@ -1,4 +1,4 @@
-"""The ledger: what this process holds of the system, taken before a test and compared after it.
+"""The ledger: the system's resources of this process, counted before a test and compared after it.
 
 Counts child processes, threads, descriptors, mapped memory files and the slots the compiled core
 says are held. Imports nothing of the package but the core's own count, and that only once a test
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
-GRACE_S = 5.0  # the end takes a second at most; a machine that stalls gets more
+GRACE_S = 5.0  # ends take a second at most; a machine that stalls gets more
 STEP_S = 0.01
 
 # Memory of ours that is mapped: the arena's anonymous file, under the name it was created with.
@@ -68,7 +68,7 @@ class Ledger:
         )
 
     def excess_over(self, before: Ledger) -> list[str]:
-        """List what is here and was not in `before`, one line each; empty when even."""
+        """List the entries that `before` lacks, one line each; empty when even."""
         lines = [f"process {line}" for line in _added(self.processes, before.processes)]
         lines += [f"thread {line}" for line in _added(self.threads, before.threads)]
         lines += [f"descriptor {line}" for line in _added(self.descriptors, before.descriptors)]
@@ -83,7 +83,7 @@ class Ledger:
 
 
 def settle(before: Ledger, grace_s: float = GRACE_S) -> list[str]:
-    """Wait until nothing is held beyond `before`, at most `grace_s`; return what still is.
+    """Wait until nothing is held beyond `before`, at most `grace_s`; return the excess.
 
     Collects garbage where something is, for a batch in a reference cycle is not a leak. Workers
     that finish samples of loops that were left are interrupted: they have tests of their own.
@@ -121,7 +121,7 @@ def _core_count() -> dict[str, int]:
 
 
 def _processes() -> dict[int, str]:
-    """Every process below this one, dead ones that nobody waited for included.
+    """Every process below this one, also dead ones that nobody waited for.
 
     The forkserver and the resource tracker of multiprocessing live as long as this process does;
     they are not counted, and what they fork is.
@@ -152,7 +152,7 @@ def _processes() -> dict[int, str]:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of each thread of a process: no look at every process of the machine."""
+    """The children of each thread of a process, without reading every process of the machine."""
     found: list[int] = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -189,7 +189,7 @@ def _popen_pids() -> set[int]:
 
 
 def _threads() -> dict[int, str]:
-    """Python's threads, and the system's whose name is ours; a framework's pool is neither."""
+    """Python's threads, and threads of the system with our names; not a framework's pool."""
     found = {}
     for thread in threading.enumerate():
         # Until 3.13 Python keeps listing a foreign thread that once called it and has ended.
@@ -215,7 +215,7 @@ def _descriptors() -> dict[tuple[int, str], str]:
         try:
             target = os.readlink(f"/proc/self/fd/{entry}")
         except FileNotFoundError:
-            continue  # the one that the listing itself was read through
+            continue  # the descriptor of this listing itself
         if number not in kept:
             found[number, target] = f"{number} -> {target}"
     return found
@@ -233,13 +233,13 @@ def _mappings() -> dict[str, str]:
     for line in _read("/proc/self/maps").split("\n"):
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and _OWN_MAPPING.search(fields[5]):
-            # Device and inode tell two files of one name apart; the range would tell too much.
+            # Device and inode tell files of one name apart; the range would tell too many apart.
             found[f"{fields[3]}:{fields[4]}"] = f"{fields[5]} at {fields[0]}"
     return found
 
 
 def _read(path: str) -> str:
-    """Read a file of /proc; empty when what it tells of has just ended."""
+    """Read a file of /proc; empty if its process has just ended."""
     try:
         with open(path, "rb") as file:
             return file.read().decode("utf-8", "replace")

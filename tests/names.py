@@ -1,4 +1,4 @@
-"""Names of parametrized tests: what a value says of itself, the same in every process.
+"""Names of parametrized tests: the text of a value, the same in every process.
 
 Imports the standard library. Processes that share a run must collect the same names, so an address
 in memory has no place in one. Holds nothing.

@@ -1,4 +1,4 @@
-"""The examples of the documents, and what their programs may take for given.
+"""The examples of the documents, and the names that their programs may use.
 
 A block of ```python goes on from those above it on its page; one of ```py is a program of its own.
 Imports nothing of the package, and keeps no state.

@@ -21,11 +21,11 @@ from typing import Any
 from reader import LoadTimeout
 
 ROOT = Path(__file__).parents[1]
-BOUND_S = 40.0  # how long a test waits before it says that something hangs
+BOUND_S = 40.0  # how long a test waits before it reports a hang
 
 
 class Wire:
-    """A FIFO of which the test keeps both ends open; workers use `tell` and `listen` on `path`."""
+    """A FIFO whose ends the test both keeps open; workers call `tell` and `listen` on `path`."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -34,7 +34,7 @@ class Wire:
         self._rest = b""
 
     def hear(self, timeout_s: float = BOUND_S) -> str:
-        """Return the next line that somebody told."""
+        """Return the next line that a worker wrote."""
         while b"\n" not in self._rest:
             ready, _, _ = select.select([self._fd], [], [], timeout_s)
             assert ready, "nobody said anything"
@@ -107,7 +107,7 @@ class Program:
 
 
 def patiently(batches: Iterator[Any]) -> Any:
-    """The next batch, however often it is late."""
+    """Return the next batch, however often it is late."""
     while True:
         try:
             return next(batches)
@@ -148,7 +148,7 @@ def kill_and_wait(pid: int, signum: int = signal.SIGKILL) -> None:
 
 
 def wait_until(is_true: Callable[[], bool], timeout_s: float = BOUND_S) -> None:
-    """Return when something is so; for what nobody can tell the test of."""
+    """Wait until a condition holds; for conditions without an event."""
     never = threading.Event()
     deadline = time.monotonic() + timeout_s
     while not is_true():

@@ -36,7 +36,7 @@ class Sharded(reader.IterableDataset[int]):
 
 
 class Plain(reader.IterableDataset[int]):
-    """Divides nothing."""
+    """A stream that is not divided."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(COUNT))
@@ -77,7 +77,7 @@ def begin(how: list[str]) -> None:
 
 
 def end(how: list[str]) -> None:
-    """Let go of the library."""
+    """Shut the library down."""
     if how[0] in ("gloo", "torch"):
         sys.modules["torch"].distributed.destroy_process_group()
     elif how[0] == "jax":

@@ -19,7 +19,7 @@ from tests.datasets import Rows, first_time, listen, tell
 
 
 def worker_id() -> int:
-    """The number of the worker that asks; 0 in the trainer."""
+    """The number of the calling worker; 0 in the trainer."""
     info = get_worker_info()
     return 0 if info is None else info.id
 
@@ -39,7 +39,7 @@ class Parts(IterableDataset[Any]):
 
 
 class PidParts(Parts):
-    """Parts with the process id of who made them."""
+    """Parts with the pid of the process that made them."""
 
     def sample(self, value: int) -> Any:
         return (*super().sample(value), os.getpid())
@@ -60,7 +60,7 @@ class ActParts(Parts):
 
 
 class Act:
-    """The first to call it, or with `once=None` everybody: says its pid, waits, or ends itself."""
+    """The first caller, or with `once=None` each one, reports its pid, waits, or ends itself."""
 
     def __init__(
         self, says: str | None = None, hears: str | None = None, signum: int = 0,
@@ -94,7 +94,7 @@ class RangeStream(IterableDataset[int]):
 
 
 class Items(IterableDataset[Any]):
-    """What `items` yields, anew in each epoch."""
+    """The items of `items()`, anew in each epoch."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self.items = items
@@ -104,7 +104,7 @@ class Items(IterableDataset[Any]):
 
 
 class Iterates:
-    """Iterates what `make(*arguments)` returns, anew in each epoch; it is of no class of ours."""
+    """Iterates over `make(*arguments)`, anew in each epoch; not derived from our class."""
 
     def __init__(self, make: Callable[..., Iterable[Any]], *arguments: Any) -> None:
         self.make = make
@@ -127,7 +127,7 @@ class Marking(Rows):
 
 
 class Sharded(IterableDataset[int]):
-    """0 to count - 1, dealt out by `reader.shard` with its options."""
+    """0 to count - 1, divided by `reader.shard` with its options."""
 
     def __init__(self, count: int, **options: Any) -> None:
         self.count = count
@@ -153,7 +153,7 @@ class Endless(IterableDataset[int]):
 
 
 def keyed(value: int) -> Any:
-    """A sample with what is drawn for it: the same whenever it is drawn."""
+    """A sample with its random draws: the same whenever it is made."""
     return value, sample_rng(value).random()
 
 
@@ -164,7 +164,7 @@ def piece(value: int) -> Any:
 
 
 class Numbers(IterableDataset[Any]):
-    """What `make` makes of numbers, dealt out in turn; a generator that says not where it is."""
+    """The results of `make` for numbers, divided in turn; a generator without a state."""
 
     def __init__(self, first: int, stop: int, make: Callable[[int], Any] = keyed) -> None:
         self.first = first
@@ -187,7 +187,7 @@ class Numbers(IterableDataset[Any]):
 
 
 class NumbersWalk(Numbers):
-    """Numbers whose iterators say where they are."""
+    """Numbers whose iterators have their position as state."""
 
     def __iter__(self) -> Iterator[Any]:
         return NumbersIterator(self)
@@ -217,7 +217,7 @@ class NumbersIterator:
 
 
 class NumbersKept(Numbers):
-    """Numbers that keep the place of their one iterator, and begin anew after the end."""
+    """Numbers that keep the position of their one iterator, and begin anew after the end."""
 
     at = 0
 
@@ -252,7 +252,7 @@ def mark(path: str) -> None:
 
 
 def marks(path: str) -> int:
-    """How often a file was marked."""
+    """Return how often a file was marked."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -268,7 +268,7 @@ def cut(values: Sequence[int], batch_size: int, drop_last: bool = False) -> list
 
 
 def in_turn(queues: Sequence[Sequence[Any]]) -> list[Any]:
-    """What comes of workers that take turns, where one that has no more is passed over."""
+    """Return the batches of workers in round robin, without exhausted workers."""
     rest = [list(queue) for queue in queues]
     found = []
     while any(rest):

@@ -1,4 +1,4 @@
-"""What the installed versions of libraries have: where they differ, a test says for which it holds.
+"""Features of the installed versions of libraries, by which a test says where it holds.
 
 Imports NumPy.
 """

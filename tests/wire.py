@@ -1,4 +1,4 @@
-"""One worker's road to the trainer, both ends in this process: for tests of what travels it.
+"""The connection of one worker and the trainer, with both ends in this process.
 
 Imports the core. A Wire owns its arena and its feeder until `close`.
 """
@@ -75,7 +75,7 @@ class Wire:
         return self.carry(lambda channel: channel.stream(iter(samples), len(samples), False))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self.feeder.close()
         self.arena.close()
         self.arena.release()

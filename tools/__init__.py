@@ -1,1 +1,1 @@
-"""What works on the project and is not in its wheel: checks, smoke test, bench and demo."""
+"""Tools of the project that its wheel lacks: checks, smoke test, bench and demo."""

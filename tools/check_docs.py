@@ -32,7 +32,7 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 
 
 def check(root: Path) -> list[str]:
-    """Return what the documents below `root` name and it lacks, as ``file:line: message``."""
+    """Return names in the documents below `root` that do not exist, as ``file:line: message``."""
     found = [f"{name}:1: is missing" for name in REQUIRED if not (root / name).exists()]
     targets = _make_targets(root)
     folders = [root / "docs", root / "reader"]
@@ -47,7 +47,7 @@ def check(root: Path) -> list[str]:
 
 
 def _check_commands(root: Path, path: Path) -> Iterator[str]:
-    """Find what an extra brings, and a command names in another way than by that extra."""
+    """Find packages of an extra that a command names in another way than by that extra."""
     text = path.read_text(encoding="utf-8")
     for match in _COMMAND.finditer(text):
         command, _, _ = match[1].partition("#")

@@ -34,7 +34,7 @@ _ENGINE = (
     *("frameworks", "engine"),
 )
 
-# What each room may import beside itself. The face (reader/__init__.py) may import them all.
+# The rooms that each room may import. The face (reader/__init__.py) may import all.
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
@@ -286,7 +286,7 @@ def circles(top: Path) -> list[str]:
 
 
 def _modules_of(each: Import, known: Iterable[str]) -> Iterator[str]:
-    """Yield what is imported of a package: its modules where the names are those, else itself."""
+    """Yield the imports from a package: its modules if the names are modules, else itself."""
     for name in each.names or ("",):
         module = f"{each.module}.{name}"
         yield module if module in known else each.module
@@ -323,7 +323,7 @@ def _check_file(path: Path, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]
 
 
 def _judge_floor(each: Import, parts: tuple[str, ...]) -> str | None:
-    """Say what is wrong with importing from another floor of the same room, or return None."""
+    """Return the error of an import from another floor of the same room, or None."""
     floors, target = FLOORS.get(parts[1]), each.module.split(".")
     if floors is None or target[:2] != list(parts[:2]) or parts[2] == "__init__":
         return None
@@ -336,7 +336,7 @@ def _judge_floor(each: Import, parts: tuple[str, ...]) -> str | None:
 
 
 def _judge_own(each: Import, room: str) -> str | None:
-    """Say what is wrong with importing a module of ours from `room`, or return None."""
+    """Return the error of an import of our module from `room`, or None."""
     if room == FACE:
         return None
     parts = each.module.split(".")
@@ -352,7 +352,7 @@ def _judge_own(each: Import, room: str) -> str | None:
 
 
 def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
-    """Say what is wrong with importing somebody else's module, or return None."""
+    """Return the error of an import of a foreign module, or None."""
     top, room = _top(each), _room_of(parts)
     if top in ADAPTERS:
         homes = [("reader", home, ADAPTERS[top]) for home in _HOMES]

@@ -122,7 +122,7 @@ class TorchLoader:
 
 
 def torch_actors(ray: Any, shape: tuple[int, ...], size: int, count: int) -> Iterator[Any]:
-    """Yield batches of torch's loaders in actors, each of which has its part."""
+    """Yield batches of torch's loaders in actors, each with its share."""
     kind = ray.remote(TorchLoader).options(num_cpus=1, scheduling_strategy="SPREAD")
     part = -(-count // _WORKERS) + 1
     loaders = [kind.remote(shape, size, part) for _ in range(_WORKERS)]
@@ -143,7 +143,7 @@ def _has(package: str) -> bool:
 
 
 class Store:
-    """The most bytes that lie in the object stores of a cluster, looked at now and then."""
+    """The most bytes in the object stores of a cluster, sampled now and then."""
 
     def __init__(self, ray: Any, whole: int) -> None:
         self._ray, self._whole = ray, whole

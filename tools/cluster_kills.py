@@ -31,9 +31,9 @@ __all__ = ["Drawn", "Due", "Kills", "Run", "digests", "main"]
 
 _BATCH = 4
 _WORKERS = 6
-_LEFT_S = 20.0  # in which what was left must be gone
+_LEFT_S = 20.0  # within which the leftovers must be gone
 _LATE_S = 120.0  # a batch that takes longer hangs
-_EARLY = 60  # as many chances as so many batches have that the kill comes before the first one
+_EARLY = 60  # the kill comes before the first batch as often as this many batches would suggest
 
 
 class Drawn:
@@ -53,19 +53,19 @@ class Drawn:
         return self.count
 
     def __getitem__(self, index: int) -> tuple[int, np.ndarray]:
-        """Return an index, and what is drawn for it."""
+        """Return an index, and its random draws."""
         threading.Event().wait(self.seconds)
         return index, sample_rng(index).normal(size=self.size)
 
 
 @dataclasses.dataclass
 class Run:
-    """What one run gave.
+    """The result of one run.
 
     Attributes:
         kills: processes of workers that were ended, by their node or by themselves.
         seconds: that the epoch took.
-        wrong: what was not as it should be; none: all was.
+        wrong: the faults found; none: all was right.
     """
 
     kills: int = 0

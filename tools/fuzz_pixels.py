@@ -52,11 +52,11 @@ SAVED: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class WrongPixels(AssertionError):
-    """An output that is not what it has to be."""
+    """An output that is wrong."""
 
 
 def framed(shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
-    """Return an array with marked bytes around it, and those with it."""
+    """Return an array with marked bytes around it, and the whole with those bytes."""
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.full(nbytes + 2 * AROUND, MARK, np.uint8)
     return memory[AROUND : AROUND + nbytes].view(dtype).reshape(shape), memory
@@ -123,7 +123,7 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
 
 
 def file_case(rng: random.Random) -> str:
-    """Decode a part of a file that may be damaged; return what came of it."""
+    """Decode a part of a file that may be damaged; return the outcome."""
     content, kind = a_file(rng)
     is_damaged = rng.random() < 0.8
     if is_damaged:
@@ -149,7 +149,7 @@ def file_case(rng: random.Random) -> str:
 
 
 def weights_of(size: int, start: float, length: float, low: int, high: int) -> Any:
-    """Return the part that each input of an axis has in each output: outputs x inputs."""
+    """Return the weight of each input of an axis in each output: outputs x inputs."""
     step = length / size
     radius = max(1.0, step)
     centers = start + (np.arange(size) + 0.5) * step
@@ -162,7 +162,7 @@ def weights_of(size: int, start: float, length: float, low: int, high: int) -> A
 
 
 def expected(pixels: Any, view: View) -> Any:
-    """Return what a view shows, as real numbers: height x width x channels."""
+    """Return the pixels of a view, as real numbers: height x width x channels."""
     made = pixels.astype(np.float64)
     for number, axis in enumerate((view.rows, view.columns)):
         start, length, low, high = axis.scaled(1)
@@ -175,7 +175,7 @@ def expected(pixels: Any, view: View) -> Any:
 
 
 def array_case(rng: random.Random) -> str:
-    """Make a view of an array; return what came of it."""
+    """Make a view of an array; return the outcome."""
     channels = rng.choice((1, 3))
     shape = (rng.choice(SIDES), rng.choice(SIDES), channels)
     pixels = np.random.default_rng(rng.randrange(2**32)).integers(0, 256, shape).astype(np.uint8)
@@ -209,7 +209,7 @@ def array_case(rng: random.Random) -> str:
 
 
 def run_case(seed: int) -> str:
-    """Run a case in this process; return what came of it. WrongPixels: what must not be."""
+    """Run a case in this process; return its outcome. Raises WrongPixels at a fault."""
     rng = random.Random(seed)
     case: Callable[[random.Random], str] = rng.choice((file_case, array_case))
     return case(rng)

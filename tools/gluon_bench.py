@@ -1,4 +1,4 @@
-"""Measure what the Gluon face and the ragged, bucketed batches are for, beside what they replace.
+"""Measure the Gluon face and ragged, bucketed batches beside the code that they replace.
 
     python -m tools.gluon_bench [--rounds 5] [--json FILE]
 
@@ -22,7 +22,7 @@ from reader.compat import gluon
 from reader.compat.gluon.nlp import ShardedDataLoader
 from tools.turns import Report, command_line, in_turns, medians
 
-Run = Callable[[], float]  # one round: seconds per batch, or of what is measured
+Run = Callable[[], float]  # one round: seconds per batch, or of the measured action
 Contestants = dict[str, Run]
 
 WORKERS = 2

@@ -237,7 +237,7 @@ def calls() -> dict[str, int]:
 
 
 def problems_of(found: dict[str, Any]) -> list[str]:
-    """Return what missed its goal, as sentences."""
+    """Return the missed goals, as sentences."""
     problems = [
         f"{name} failed"
         for name, told in found.items()

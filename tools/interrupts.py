@@ -71,7 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class Alarm(Exception):
-    """What the handler of SIGUSR2 raises."""
+    """The exception of the handler of SIGUSR2."""
 
 
 class Rows:
@@ -131,12 +131,12 @@ class Tracer:
 
 @dataclasses.dataclass
 class Result:
-    """What came of the interrupts of one kind of loader."""
+    """The outcome of the interrupts of one kind of loader."""
 
     interrupts: int = 0
     lost: int = 0
     twice: int = 0
-    dropped: int = 0  # signals whose exception nobody got
+    dropped: int = 0  # signals whose exception was lost
     bad_states: int = 0
     left_behind: int = 0
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -181,7 +181,7 @@ def make(kind: str) -> Any:
 
 
 def close(loader: Any) -> None:
-    """Close a loader, where it can be closed, and the pool that it has to itself.
+    """Close a loader, if it can be closed, and its own pool.
 
     Python may keep a loader: it loses a reference to an exception at whose raising a signal comes.
     """
@@ -353,7 +353,7 @@ def _check(
             _check_state(kind, state, found, tracer.place, result)
     if [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR2)] != handlers:
         result.failures["the handlers of signals are not put back"] += 1
-    Epoch(loader, Tracer(0, 0))  # closes what the last one left
+    Epoch(loader, Tracer(0, 0))  # closes the leftovers of the last epoch
     close(loader)
     del loader
     gc.collect()
@@ -363,7 +363,7 @@ def _check(
 
 
 def _check_state(kind: str, state: Any, found: list[int], place: str, result: Result) -> None:
-    """Resume where an interrupt came: exactly the rest must come."""
+    """Resume at an interrupt: exactly the rest must come."""
     fresh = make(kind)
     fresh.load_state_dict(state)
     rest = Epoch(fresh, Tracer(0, 0))
@@ -441,7 +441,7 @@ class Handler:
 
 
 def take_epoch(loader: Any, handler: Handler) -> list[int]:
-    """Take an epoch, whatever comes; return its samples."""
+    """Take an epoch through all exceptions; return its samples."""
     found: list[int] = []
     batches: Any = None
     while True:
@@ -506,7 +506,7 @@ def storm(kind: str, seconds: float, seed: str) -> Result:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check each kind; 0 when every sample came once."""
+    """Check each kind; 0 if every sample came once."""
     parser = argparse.ArgumentParser(prog="python -m tools.interrupts", description=__doc__)
     parser.add_argument("--kinds", nargs="+", choices=list(OPTIONS), default=list(OPTIONS))
     parser.add_argument("--count", type=int, default=16000, help="interrupts, over all kinds")

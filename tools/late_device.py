@@ -15,11 +15,11 @@ from reader._core.batch.tensor_array import LoDTensorArray
 
 __all__ = ["LateDevice"]
 
-_LATE = 3  # how often an event is asked for before it is done
+_LATE = 3  # how often an event must be queried before it is done
 
 
 class Event:
-    """Behind some copies.
+    """An event after some copies.
 
     Attributes:
         copies: (array of the user, address of the bytes) still to be made.
@@ -61,21 +61,21 @@ class LateDevice:
         return batch.place_fields(list(tensors))
 
     def record(self, event: Event) -> None:
-        """Record an event behind the copies that it has already."""
+        """Record an event after the copies so far."""
         event.asked = 0
 
     def is_done(self, event: Event) -> bool:
-        """Whether the copies are made, which takes some asking."""
+        """Whether the copies are made, which takes some queries."""
         event.asked += 1
         if event.asked > _LATE:
             event.happen()
         return not event.copies
 
     def wait(self, event: Event) -> None:
-        """Have the copies made."""
+        """Make the copies."""
         event.happen()
 
     def await_in_consumer(self, event: Event | None, tensors: list[Any]) -> None:  # noqa: ARG002
-        """Have the copies made: the user reads them at once."""
+        """Make the copies: the user reads them at once."""
         if event is not None:
             event.happen()

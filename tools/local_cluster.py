@@ -1,4 +1,4 @@
-"""A cluster of Ray whose nodes are all on this machine, and what of it is left.
+"""A cluster of Ray whose nodes are all on this machine, and its leftovers.
 
 Imports Ray's own cluster utility. A LocalCluster belongs to the program that made it; it looks at
 and ends the processes of its own nodes alone, whatever else runs on the machine.
@@ -46,7 +46,7 @@ class LocalCluster:
             self.add_node()
 
     def add_node(self) -> Any:
-        """Return one more node, which runs."""
+        """Start one more node, and return it."""
         return self._cluster.add_node(**self._options)
 
     def kill_node(self, node: Any) -> None:
@@ -55,7 +55,7 @@ class LocalCluster:
 
     @property
     def others(self) -> list[Any]:
-        """The nodes but for the head."""
+        """The nodes without the head."""
         return [node for node in self._cluster.list_all_nodes() if not node.head]
 
     def actors(self) -> list[int]:
@@ -77,7 +77,7 @@ class LocalCluster:
         return found
 
     def kill_actor(self, pid: int) -> None:
-        """End a process of `actors` at once, where it did not end by itself."""
+        """Kill a process of `actors`, if it has not ended by itself."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -94,7 +94,7 @@ class LocalCluster:
 
 
 def wait_until(is_true: Callable[[], bool], timeout_s: float) -> bool:
-    """Return whether something comes true in time."""
+    """Return whether a condition holds in time."""
     deadline, pause = time.monotonic() + timeout_s, threading.Event()
     while not is_true():
         if time.monotonic() > deadline:

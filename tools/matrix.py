@@ -25,7 +25,7 @@ TOOLS = (
     "build matplotlib nvtx pandas pillow prometheus-client pyarrow rich simplejpeg tensorboard "
     "tensorboardX tqdm"
 ).split()
-# What is installed together; what imports when it is there.
+# Packages that are installed together, and the modules that then import.
 FRAMEWORKS = {
     "paddle": ["paddlepaddle"],
     "torch": ["torch", "torchdata", "accelerate", "pytorch-lightning"],
@@ -100,7 +100,7 @@ def run_one(version: str, python: Path, more: list[str]) -> tuple[int, str]:
 
 
 def build_core(python: Path, checkout: Path) -> bool:
-    """Compile the core in place, by an environment that has what building takes."""
+    """Compile the core in place, with an environment that has the build requirements."""
     build = [str(python), "setup.py", "--quiet", "build_ext", "--inplace"]
     return subprocess.run(build, cwd=checkout, env=_environment(), check=False).returncode == 0
 

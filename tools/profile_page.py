@@ -27,7 +27,8 @@ __all__ = ["PAGE", "Run", "draw_trace", "main", "programs_of", "with_reports"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "profile.md"
-SCREEN, PICTURES = "storage", "sample"  # whose whole report is shown; whose pictures
+SCREEN = "storage"  # the program whose whole report is shown
+PICTURES = "sample"  # the program whose pictures are shown
 _PROGRAM = re.compile(r"^### (\w+)\n\n```py\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 _REPORT = re.compile(r"^```text\n-- loader over .*?^```\n", re.M | re.S)
 _COLUMNS = 118
@@ -95,7 +96,7 @@ def run(code: str, plot: Path | None = None) -> Run:
 
 
 def with_reports(page: str, runs: dict[str, Run]) -> str:
-    """Return the page with what was said of each program that ran."""
+    """Return the page with the new verdict of each program that ran."""
 
     def replaced(match: re.Match[str]) -> str:
         head = f"### {match[1]}\n\n```py\n{match[2]}```\n"

@@ -1,4 +1,4 @@
-"""What pyproject.toml asks for: to build, to run, and for each extra.
+"""The requirements of pyproject.toml: to build, to run, and for each extra.
 
 Reads the few lines of lists that the tools need, without a reader of TOML: Python 3.10 has none.
 """
@@ -34,7 +34,7 @@ class Floor:
 
     @property
     def pin(self) -> str:
-        """The requirement that admits this version alone."""
+        """Return the requirement that admits this version alone."""
         return f"{self.package}=={self.version}"
 
     def is_version(self, version: str) -> bool:
@@ -43,12 +43,12 @@ class Floor:
 
 
 def build_requirements() -> list[str]:
-    """Return what building takes."""
+    """Return the build requirements."""
     return _lists("build-system")["requires"]
 
 
 def dependencies() -> list[Floor]:
-    """Return what every user gets beside the package."""
+    """Return the dependencies that every user gets."""
     return [Floor.of(each) for each in _lists("project")["dependencies"]]
 
 

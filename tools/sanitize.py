@@ -27,7 +27,7 @@ OURS = [
     "not evidence and not gpu and not alone",
 ]
 # The thread sanitizer cannot follow a fork beside threads: it gets the tests of threads alone.
-NAMED = "thread or permutation or queue or wire or random_turns"
+NAMED = "thread or permutation or queue or wire or global_rng_lock"
 BESIDE = (
     # processes beside threads
     *("loader_inside_a_thread", "fork_with_threads", "ends_silently", "switching_threads"),
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
             # the sanitizer's dlopen does not find paddle's own libraries, which lie beside it
             "LD_LIBRARY_PATH": str(Path(sysconfig.get_path("platlib"), "paddle", "libs")),
         }
-        # A process under a sanitizer is a few times slower: what hangs still ends.
+        # A process under a sanitizer is a few times slower: a hang still ends.
         tests = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=150"]
         tests += ["-o", "faulthandler_timeout=0"]  # has a thread for each test
         parts = [more] if more else [[*part, *TESTS[kind]] for part in PARTS]

@@ -67,7 +67,7 @@ def _access(held: Any, places: list[int]) -> float:
 
 
 class _Names(reader.Dataset[int]):
-    """Sample i is how many characters the i-th part of the names has."""
+    """Sample i is the number of characters of the i-th part of the names."""
 
     def __init__(self, names: Any) -> None:
         self.names = names
@@ -82,7 +82,7 @@ class _Names(reader.Dataset[int]):
 
 
 def _memory(dataset: _Names, workers: int) -> tuple[int, int]:
-    """Return what the trainer, and its workers, take after an epoch."""
+    """Return the memory of the trainer and its workers after an epoch."""
     with reader.DataLoader(
         dataset, batch_size=1, num_workers=workers, persistent_workers=True, start_method="fork"
     ) as loader:

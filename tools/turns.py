@@ -33,7 +33,7 @@ def order(names: Sequence[str], number: int) -> list[str]:
 def in_turns(
     contestants: Mapping[str, Callable[[], Figures]], rounds: int, warm_ups: int = 0
 ) -> dict[str, list[Figures]]:
-    """Return what each contestant returned in each round, without the `warm_ups` before them."""
+    """Return each contestant's results of each round, without the `warm_ups` before them."""
     found: dict[str, list[Figures]] = {name: [] for name in contestants}
     for number in range(-warm_ups, rounds):
         for name in order(list(contestants), number + warm_ups):
@@ -71,7 +71,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def machine_lines(machine: Mapping[str, Any]) -> list[str]:
-    """Tell what was measured on."""
+    """Describe the machine."""
     load = f"load {machine['load_before']:.1f} before"
     if "load_after" in machine:
         load += f" and {machine['load_after']:.1f} after"
@@ -107,7 +107,7 @@ def command_line(name: str, text: str | None, rounds: int = 5) -> argparse.Argum
 
 
 class Report:
-    """What a bench prints and writes: the machine that it found at its beginning, and figures.
+    """The output of a bench: the machine that it found at its start, and figures.
 
     Args:
         options: those of `command_line`.

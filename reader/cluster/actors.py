@@ -58,12 +58,12 @@ class OwnActor(Actor):
         ray: the module.
         kind: RemoteWorker as an actor class of Ray, with the options of the backend.
         config: reference to a SentConfig.
-        worker: its number.
+        worker_id: its number.
         in_flight: the most tasks that it may have.
     """
 
-    def __init__(self, ray: Any, kind: Any, config: Any, worker: int, in_flight: int) -> None:
-        super().__init__(ray, kind.remote(release(), config, worker, in_flight))
+    def __init__(self, ray: Any, kind: Any, config: Any, worker_id: int, in_flight: int) -> None:
+        super().__init__(ray, kind.remote(release(), config, worker_id, in_flight))
 
     def start(self) -> Any:
         """See Actor."""
@@ -96,19 +96,19 @@ class PoolActor(Actor):
         ray: Any,
         kind: Any,
         config: Any,
-        worker: int,
+        worker_id: int,
         in_flight: int,
         backend: Ray,
         user: str,
     ) -> None:
         named = kind.options(
-            name=f"{backend.pool}:{worker}",
+            name=f"{backend.pool}:{worker_id}",
             namespace=_NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
             **backend.actor_options(),
         )
-        super().__init__(ray, named.remote(worker))
+        super().__init__(ray, named.remote(worker_id))
         self._start = release(), config, in_flight
         self._user = user
 

@@ -49,7 +49,7 @@ _LEAVE_S = 2.0  # for shared workers to hear that this program leaves
 class Kill:
     """Kill a remote worker."""
 
-    worker: int
+    worker_id: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class LanderJob:
                             lander.close()
                             return
                         if isinstance(order, Kill):
-                            lander.kill(order.worker)
+                            lander.kill(order.worker_id)
                         else:
                             lander.open(order, fds)
                 lander.step()
@@ -158,7 +158,7 @@ class _Cluster:
 
     def start(self, order: LaunchRequest) -> Actor:
         """Return the actor of a worker; it is starting, or works for other programs already."""
-        found = self._ray, self._kind, self._config, order.worker, order.in_flight
+        found = self._ray, self._kind, self._config, order.worker_id, order.in_flight
         if self._backend.pool is None:
             return OwnActor(*found)
         return PoolActor(*found, self._backend, self._user)
@@ -264,10 +264,10 @@ class _Lander:
         self._lines.append(line)
         self._begun, self._is_warned = time.monotonic(), False
 
-    def kill(self, worker: int) -> None:
+    def kill(self, worker_id: int) -> None:
         """Kill the actor of a worker."""
         for line in self._lines:
-            if line.worker == worker and line.actor is not None:
+            if line.worker == worker_id and line.actor is not None:
                 line.actor.kill()
 
     def close(self) -> None:

@@ -51,11 +51,11 @@ _SAID = 1000  # characters of Ray's message
 class LaunchRequest:
     """Start a remote worker.
 
-    `worker`: its number; `keep_slots`: see WorkerChannel; `in_flight`: the most tasks it may have;
+    `worker_id`: its number; `keep_slots`: see WorkerChannel; `in_flight`: its most tasks;
     `is_paced`: whether its Pace decides how many it has.
     """
 
-    worker: int
+    worker_id: int
     keep_slots: int
     in_flight: int
     is_paced: bool = False
@@ -64,7 +64,7 @@ class LaunchRequest:
 class Started(NamedTuple):
     """Tells the trainer of a worker that runs: its process and machine."""
 
-    worker: int
+    worker_id: int
     pid: int
     host: str
 
@@ -162,7 +162,7 @@ class Line:
     ) -> None:
         arena, self._bell, self._pipe = fds
         self.order = order
-        self.worker = order.worker
+        self.worker = order.worker_id
         self.begun = time.monotonic()
         self.calls: deque[_Call] = deque()
         self.load = 0
@@ -172,7 +172,7 @@ class Line:
         self.is_started = self.is_told = False
         slots = min(order.keep_slots, FACTOR + _SPARE) if order.is_paced else order.keep_slots
         self.channel = WorkerChannel(
-            Arena.attach(arena), order.worker, self._bell, slots, available_bytes
+            Arena.attach(arena), order.worker_id, self._bell, slots, available_bytes
         )
         self._is_shared = is_shared
         self._relay = TaskRelay(self.channel, makes_stale, is_shared)

@@ -25,11 +25,11 @@ class NodeWatch:
     def __init__(self) -> None:
         self._arenas: dict[int, tuple[int, Arena]] = {}
 
-    def attach(self, worker: int, pid: int, arena: int) -> None:
+    def attach(self, worker_id: int, pid: int, arena: int) -> None:
         """Begin to look at a worker.
 
         Args:
-            worker: its number.
+            worker_id: its number.
             pid: its process.
             arena: the descriptor of its memory there.
 
@@ -41,11 +41,11 @@ class NodeWatch:
         if os.fstat(fd).st_uid != os.geteuid() or not str(link).startswith(f"/memfd:{FILE_NAME} "):
             os.close(fd)
             raise ProcessLookupError(errno.ESRCH, f"process {pid} is another one now, with {link}")
-        self._arenas[worker] = pid, Arena.attach(fd)
+        self._arenas[worker_id] = pid, Arena.attach(fd)
 
-    def look(self, worker: int, pid: int) -> tuple[int, int, int, float] | None:
+    def look(self, worker_id: int, pid: int) -> tuple[int, int, int, float] | None:
         """Return a worker's current or last batch; see `progress_of`. KeyError: unknown worker."""
-        found, arena = self._arenas[worker]
+        found, arena = self._arenas[worker_id]
         if found != pid:
-            raise KeyError(worker)
+            raise KeyError(worker_id)
         return progress_of(arena)

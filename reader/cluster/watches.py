@@ -26,17 +26,17 @@ class Watch:
     Args:
         ray: the module.
         actor: a NodeWatch of its node.
-        worker: its number.
+        worker_id: its number.
         place: of the worker.
         wake: called when an answer has come.
     """
 
     def __init__(
-        self, ray: Any, actor: Any, worker: int, place: Place, wake: Callable[[], None]
+        self, ray: Any, actor: Any, worker_id: int, place: Place, wake: Callable[[], None]
     ) -> None:
         self._ray, self._wake = ray, wake
-        attach = functools.partial(actor.attach.remote, worker, place.pid, place.arena)
-        self._look = functools.partial(actor.look.remote, worker, place.pid)
+        attach = functools.partial(actor.attach.remote, worker_id, place.pid, place.arena)
+        self._look = functools.partial(actor.look.remote, worker_id, place.pid)
         self._attaching = Reply(attach, wake)
         self._looking: Reply | None = None
 
@@ -91,11 +91,11 @@ class Watches:
         self._ray, self._wake = ray, wake
         self._nodes: dict[str, Any] = {}
 
-    def watch(self, worker: int, place: Place) -> Watch:
+    def watch(self, worker_id: int, place: Place) -> Watch:
         """Begin to look at a worker."""
         if place.node not in self._nodes:
             ray = self._ray
             where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
             options = {"num_cpus": 0, "scheduling_strategy": where(place.node, soft=False)}
             self._nodes[place.node] = ray.remote(NodeWatch).options(**options).remote()
-        return Watch(self._ray, self._nodes[place.node], worker, place, self._wake)
+        return Watch(self._ray, self._nodes[place.node], worker_id, place, self._wake)

@@ -77,10 +77,10 @@ if not TYPE_CHECKING:  # else type checkers accept any name
 
 
 class _OldModule(ModuleType):
-    """What pickles made before `reader.formats` name: it has what the module there has."""
+    """A module that old pickles name: it has the names of the one in `reader.formats`."""
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # asked of every module by what looks through sys.modules
+        if name.startswith("__"):  # code that looks through sys.modules asks every module for these
             raise AttributeError(name)
         home = self.__name__.replace("reader.data.", "reader.formats.")
         return getattr(importlib.import_module(home), name)

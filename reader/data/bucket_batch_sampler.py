@@ -50,7 +50,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             launcher says, see `shard`; without one 1 and 0.
 
     Raises:
-        ConfigError: a length or an edge that cannot be; a sample longer than `max_tokens`.
+        ConfigError: an invalid length or edge; a sample longer than `max_tokens`.
 
     >>> sampler = BucketBatchSampler([3, 9, 2, 8, 9, 1], batch_size=2, buckets=2, shuffle=False)
     >>> list(sampler)
@@ -142,7 +142,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         return (count + self.num_replicas - 1) // self.num_replicas
 
     def stats(self) -> dict[str, Any]:
-        """Return the buckets, and how much of what their batches hold would be padding.
+        """Return the buckets, and the share of padding in their batches.
 
         `edges`: the greatest length that each takes; `counts`: its samples; `batch_sizes`;
         `padding`: the share of padding, in [0, 1), if each sample is padded to its edge.

@@ -1,4 +1,4 @@
-"""Datasets that are arrays, and samples that write themselves: how to fetch without a copy.
+"""Fetch without a copy: from datasets that are arrays, and from samples that write themselves.
 
 Imports the core's Columns and the known classes of datasets. It reads no sample.
 """
@@ -27,6 +27,7 @@ INDICES = (list, tuple, range, np.ndarray, SharedArray, SharedList)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _TENSORS = (("torch", "Tensor"), ("paddle", "Tensor"), ("mxnet.ndarray", "NDArray"))
+_NAMES = {name for _, name in _TENSORS}
 
 
 def columns_of(dataset: Any) -> Columns | None:
@@ -74,13 +75,15 @@ def reading_ahead(dataset: Any) -> Callable[[Sequence[Any]], None] | None:
     if known_class(dataset, CHOSEN) is not None:
         inner, indices = reading_ahead(dataset.dataset), dataset.indices
         return None if inner is None else lambda keys: inner([indices[key] for key in keys])
-    found = getattr(type(dataset), "__read_ahead__", None) if isinstance(dataset, Dataset) else None
-    return None if found is None else lambda keys: found(dataset, keys)
+    found = getattr(type(dataset), "__read_ahead__", None)
+    if found is None or not isinstance(dataset, Dataset):
+        return None
+    return lambda keys: found(dataset, keys)
 
 
 def _takes_out(fetch: Any) -> bool:
     """Whether a function has a parameter `out` that may be given by name."""
-    if type(fetch) is FunctionType and not fetch.__dict__:  # no decorator says otherwise
+    if type(fetch) is FunctionType and not fetch.__dict__:  # a decorator could say otherwise
         code = fetch.__code__
         named = slice(code.co_posonlyargcount, code.co_argcount + code.co_kwonlyargcount)
         return "out" in code.co_varnames[named]
@@ -113,4 +116,6 @@ def _is_array(value: Any) -> bool:
     kind = type(value)
     if kind in (np.ndarray, np.memmap, SharedArray):
         return bool(value.ndim)
+    if kind.__name__ not in _NAMES:
+        return False
     return any(kind is getattr(sys.modules.get(module), name, None) for module, name in _TENSORS)

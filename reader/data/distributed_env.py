@@ -1,8 +1,8 @@
 """The ranks of a distributed training: how many there are, and which one this process is.
 
 Imports the core, `reader.checks` and `reader.errors`; looks at libraries in `sys.modules` alone.
-The one rule for all that deals samples out: docs/guide.md has it for users. Within a worker it
-holds what the trainer knew, one value for each thread; else it asks at each call.
+Everything that divides samples uses this rule; docs/guide.md has it for users. A worker knows what
+the trainer knew, one value for each thread; other processes look at each call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Ranks(NamedTuple):
-    """What says how many ranks there are, and which this is; None: it does not say that one."""
+    """A source of the number of ranks and of this rank; None: it lacks that number."""
 
     world_size: int | None
     rank: int | None
@@ -69,10 +69,10 @@ def set_ranks(ranks: Ranks | ConfigError | None) -> None:
 
 
 def ranks_for_workers() -> Ranks | ConfigError:
-    """Return what a worker is to know: its process may know less, or be on another machine."""
+    """Return the ranks for a worker, whose process may know less, or be on another machine."""
     try:
         return known_ranks() or _ALONE
-    except ConfigError as error:  # raised where ranks are needed
+    except ConfigError as error:  # the error is raised where ranks are needed
         return error
 
 
@@ -85,7 +85,7 @@ def world_and_rank(
         world_size: as passed; None: not.
         rank: likewise.
         names: those of the two arguments.
-        may_be_alone: where nothing says anything, this is the only rank; else that is an error.
+        may_be_alone: without any source this is the only rank; False: that is an error.
 
     Raises:
         ConfigError: a number is out of range, missing, or contradicts another one.
@@ -110,7 +110,7 @@ def world_and_rank(
 def _completed(
     world_size: int | None, rank: int | None, names: tuple[str, str], may_be_alone: bool
 ) -> tuple[int, int]:
-    """Return both, of which one or none was passed."""
+    """Return both numbers, of which one or none was passed."""
     is_asked_for_both = world_size is None and rank is None
     found = _known(is_half_enough=not is_asked_for_both) or Ranks(None, None, "")
     if is_asked_for_both and may_be_alone and found.world_size is None:
@@ -137,16 +137,16 @@ def _completed(
 
 
 def known_ranks() -> Ranks | None:
-    """Return what is known of ranks without being passed; None: nothing.
+    """Return the ranks that the process knows of; None: it knows none.
 
-    In a worker that is what the trainer knew. Else the first of these which says something: Ray
-    Train's context, torch.distributed, paddle.distributed, JAX, each where it is initialised, the
+    In a worker these are what the trainer knew. Else the first of these sources counts: Ray Train's
+    context, torch.distributed, paddle.distributed, JAX, each where it is initialised, the
     environment of Paddle's launcher and of torchrun, that of MPI. A UserWarning says once where two
     of them but MPI contradict each other.
 
     Raises:
-        ConfigError: all there is says one of the two numbers, or nonsense, or is srun, which may
-            have started ranks or programs of their own.
+        ConfigError: the sources give one of the two numbers, or invalid ones, or the only source is
+            srun, which may have started ranks or independent programs.
     """
     return _known(is_half_enough=False)
 
@@ -154,7 +154,7 @@ def known_ranks() -> Ranks | None:
 def launched_ranks() -> Ranks | None:
     """Return what the environment of a launcher says of several ranks; None: there is one.
 
-    For what must have the same answer before a program runs and after.
+    It is for answers that must be the same before a program runs and after.
     """
     with contextlib.suppress(ConfigError):
         for each in _of_environment(_VARIABLES):
@@ -202,7 +202,7 @@ def _known(*, is_half_enough: bool) -> Ranks | None:
 
 
 def _of_libraries() -> list[Ranks]:
-    """Return what libraries say that train on several ranks now, the strongest first."""
+    """Return the ranks by libraries that train on several now, the strongest first."""
     found = []
     for ask in _LIBRARIES:
         try:
@@ -257,7 +257,7 @@ _LIBRARIES: tuple[Callable[[], Ranks | None], ...] = (_of_ray_train, _of_torch, 
 
 
 def _of_environment(variables: tuple[tuple[str, str], ...]) -> Iterator[Ranks]:
-    """Yield what the environment says, whole or half."""
+    """Yield the ranks in the environment, with one or both numbers."""
     for names in variables:
         world_size = _number(names[0], low=1)
         rank = _number(names[1], low=0)

@@ -74,17 +74,17 @@ def epoch_carriers(*objects: Any) -> list[Any]:
 def carried_epochs(**objects: Any) -> dict[str, int]:
     """Return the epochs of datasets and samplers with `set_epoch`, by the path to each."""
     found: dict[str, int] = {}
-    for name, each in _named(objects):
+    for path, each in _paths(objects):
         if callable(getattr(each, "set_epoch", None)):
             epoch = own_epoch(each)
             if epoch is not None:
-                found[name] = epoch
+                found[_name(path)] = epoch
     return found
 
 
 def find_carriers(names: Any, **objects: Any) -> list[Any]:
     """Return what `carried_epochs` named. KeyError: it is not there, or has no `set_epoch`."""
-    known = dict(_named(objects))
+    known = {_name(path): each for path, each in _paths(objects)}
     found = [known[name] for name in names]
     for name, each in zip(names, found, strict=True):
         if not callable(getattr(each, "set_epoch", None)):
@@ -92,16 +92,18 @@ def find_carriers(names: Any, **objects: Any) -> list[Any]:
     return found
 
 
-def _named(objects: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return these objects and those inside of them, each once, with the path to it as text."""
+def _paths(objects: dict[str, Any]) -> list[tuple[Path, Any]]:
+    """Return these objects and those inside of them, each once, with the path to it."""
     found: list[tuple[Path, Any]] = []
     for name, outer in objects.items():
         if outer is not None:
             note_owned(found, outer, (name,), _ONE, _MANY, _DEPTH)
-    first: dict[int, tuple[Path, Any]] = {}
-    for path, each in found:
-        first.setdefault(id(each), (path, each))
-    return [(".".join(map(str, path)), each) for path, each in first.values()]
+    once = {id(pair[1]): pair for pair in found[::-1]}  # the first path to each counts
+    return [pair for pair in found if once[id(pair[1])] is pair]
+
+
+def _name(path: Path) -> str:
+    return ".".join(map(str, path))
 
 
 def own_epoch(value: Any) -> int | None:

@@ -44,7 +44,7 @@ class RemainingRanges:
             contiguous: divide into runs; else round robin.
             length: of the sequence; must be given with `contiguous`.
         """
-        (ranks, rank), (workers, worker) = splits
+        (ranks, rank), (workers, worker_id) = splits
         stop = _FAR if length is None else length
         ranges = [*self.left] if self.open_at is None else [*self.left, range(self.open_at, stop)]
         ranges = [_below(each, stop) for each in ranges]
@@ -52,9 +52,9 @@ class RemainingRanges:
             ranges = sorted((each for each in ranges if each), key=lambda each: each.start)
             places = range(sum(len(each) for each in ranges))
             places = shard_positions(places, ranks, rank, True)
-            places = shard_positions(places, workers, worker, True)
+            places = shard_positions(places, workers, worker_id, True)
             return _ascending(_run(ranges, places))
-        shares, index = ranks * workers, rank + ranks * worker
+        shares, index = ranks * workers, rank + ranks * worker_id
         found, before = [], 0
         for each in ranges:
             found.append(each[(index - before) % shares :: shares])
@@ -74,9 +74,9 @@ class RemainingRanges:
         """
         left: list[range] = []
         tails: list[range] = []
-        for worker, count in enumerate(taken):
+        for worker_id, count in enumerate(taken):
             for rank in range(ranks):
-                splits = ((ranks, rank), (len(taken), worker))
+                splits = ((ranks, rank), (len(taken), worker_id))
                 for each in _after(self.share(splits, contiguous, length), count):
                     (tails if _is_open(each) else left).append(each)
         if not tails:

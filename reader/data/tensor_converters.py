@@ -63,7 +63,7 @@ def from_torch(value: Any) -> Found | None:
 def from_paddle(value: Any) -> Found | None:
     """Return (array on the tensor's memory, name of an extended type or None, LoD), or None."""
     core = sys.modules["paddle"].base.core
-    is_3 = hasattr(core, "DenseTensor")  # and not 2.6
+    is_3 = hasattr(core, "DenseTensor")  # Paddle 2.6 lacks it
     if isinstance(value, core.eager.Tensor):
         if value._is_initialized() and not value.is_dense():
             raise DatasetError(

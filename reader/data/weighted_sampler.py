@@ -41,7 +41,7 @@ class WeightedRandomSampler(SeededSampler[int]):
         seed: an int in [0, 2**64), or None.
 
     Raises:
-        ConfigTypeError, ConfigError: these cannot be drawn by.
+        ConfigTypeError, ConfigError: an invalid weight or number of samples.
 
     >>> list(WeightedRandomSampler([0.0, 0.0, 2.5], 4)), len(WeightedRandomSampler([1, 1], 4))
     ([2, 2, 2, 2], 4)
@@ -137,7 +137,7 @@ def checked_weights(
 
     Raises:
         ConfigTypeError: they cannot be read as an array of numbers.
-        ConfigError: they are none, of another shape, below 0, or not finite.
+        ConfigError: there are none, or they have another shape, are below 0, or not finite.
     """
     array = as_weights(weights)
     if array.ndim != 1 or array.size == 0:
@@ -162,7 +162,7 @@ def checked_weights(
 
 
 def place_of(names: Sequence[str], position: int) -> str:
-    """Say which of those that are weighed is meant."""
+    """Name the weighed object at a position."""
     return f"for {names[position]!r}" if names else f"at position {position}"
 
 

@@ -36,8 +36,8 @@ def without(dataset: Any, bad: str | os.PathLike[str] | Iterable[int]) -> Subset
         A Subset: the other samples, in their order.
 
     Raises:
-        ConfigError, ConfigTypeError: the file cannot be read, or is none of a quarantine; an index
-            is no int, or outside of the dataset; or nothing is left.
+        ConfigError, ConfigTypeError: the file cannot be read, or is no quarantine file; an index is
+            no int, or outside of the dataset; or no sample is left.
 
     >>> list(without(list("abcd"), [1, 3]))
     ['a', 'c']

@@ -1,4 +1,4 @@
-"""How a dataset around others passes on what it is asked for.
+"""How a dataset around others passes calls on to them.
 
 Imports the errors. Keeps no state.
 """
@@ -28,7 +28,7 @@ def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
 
 
 def fetch_located(datasets: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[Any]:
-    """Return the samples at some places: (number of the dataset, position in it).
+    """Return the samples at (number of the dataset, position in it).
 
     Those of one dataset are fetched in one call where it offers that.
     """

@@ -1,7 +1,7 @@
 """Workers and batches in flight that are chosen while training.
 
-Imports the tuner, backends and the window. An AutoWorkers belongs to an engine; it is asked in the
-thread that iterates, now and then.
+Imports the tuner and backends. An AutoWorkers belongs to an engine; the thread that iterates calls
+it before some waits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BETWEEN_S = 0.03  # looks
 
 
 def first_choice(most: Choice, is_free: tuple[bool, bool], cores: float | None = None) -> Choice:
-    """Return what there is to begin with.
+    """Return the first choice of workers and batches in flight.
 
     Args:
         most: workers and batches in flight of each.
@@ -48,7 +48,7 @@ def first_choice(most: Choice, is_free: tuple[bool, bool], cores: float | None =
 
 
 def choice_of(config: LoaderConfig, auto: AutoWorkers | None) -> Choice:
-    """Return what there is now, found by `auto` or passed."""
+    """Return the current choice: what `auto` found, or what was passed."""
     if auto is None:
         return Choice(config.num_workers, config.prefetch_factor)
     return auto.choice
@@ -57,9 +57,9 @@ def choice_of(config: LoaderConfig, auto: AutoWorkers | None) -> Choice:
 class AutoWorkers:
     """Chooses how many workers have tasks, and how many batches each has in flight.
 
-    Batches are the same whoever makes them: nothing is lost or changed. Workers are started when
-    they are first needed; those that nobody waits for get no more tasks. With workers elsewhere the
-    backend says how many batches in flight keep them busy.
+    A change loses no batch and changes none. A worker starts when it is first needed; a worker that
+    is not needed gets no more tasks. With workers on other machines the backend says how many
+    batches in flight keep them busy.
 
     Args:
         config: with `auto` or `is_paced`, and the most workers and batches there may be.
@@ -74,18 +74,18 @@ class AutoWorkers:
         self._tuner = Tuner(first, most, config.auto, cores)
         self._places = len(config.places)
         self._is_paced = config.is_paced
-        self._size = 0  # of the window, as it was set last
-        self._bound: int | None = None  # of it, since memory was short
+        self._size = 0  # the window that was set last
+        self._bound: int | None = None  # the largest window, once memory was short
         self._stats = stats
-        self._run: object = None  # of the newest iterator, which alone is looked at
+        self._run: object = None  # of the newest iterator, the only one that is measured
         self._next_s = 0.0
-        self._has_begun = False  # each worker, since there are so many
-        self._capacity: int | None = None  # for workers elsewhere, as the tuner knows it
-        self._turn = threading.Lock()  # one thread looks at a time, and no other waits for it
+        self._has_begun = False  # each worker has made a batch since the last change
+        self._capacity: int | None = None  # of the cluster, as the tuner knows it
+        self._turn = threading.Lock()  # one thread measures at a time; others do not wait for it
 
     @property
     def choice(self) -> Choice:
-        """What there is now."""
+        """The current choice."""
         found = self._tuner.choice
         if not self._is_paced:
             return found
@@ -96,14 +96,14 @@ class AutoWorkers:
         return self.choice.num_workers
 
     def go_on(self, before: AutoWorkers | None) -> None:
-        """Begin with what another one found for the same arguments."""
+        """Begin with the choice of another AutoWorkers with the same arguments."""
         if before is not None and before._kind == self._kind:
             self._tuner, self._bound = copy.copy(before._tuner), before._bound
 
     def begin(
         self, pool: Pool, dispatcher: Dispatcher, start_of: Callable[[int], EpochStart] | None
     ) -> Callable[[], None]:
-        """Begin an epoch, of which no task was sent yet; returns what is called now and then."""
+        """Begin an epoch before its first task; returns the function to call before waits."""
         pool.set_active(self.choice.num_workers)
         if not self._is_paced:
             self._bound = None  # the tuner knows
@@ -166,13 +166,13 @@ class AutoWorkers:
             choice = self._tuner.limit(pool.started)
             started = []
             pool.set_active(choice.num_workers)
-        for worker in started:
+        for worker_id in started:
             if start_of is not None:
-                dispatcher.add_start(worker, start_of(worker))
+                dispatcher.add_start(worker_id, start_of(worker_id))
         _log.info("%s", _told(before, choice))
 
     def _decided(self, pool: Pool, table: TaskTable, now_s: float) -> Choice:
-        """Return what there should be from now on."""
+        """Return the choice from now on."""
         now, (has_workers, has_factor) = self._tuner.choice, self._kind[1]
         if has_workers and pool.capacity is not None and pool.capacity != self._capacity:
             self._capacity = pool.capacity

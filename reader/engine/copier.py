@@ -30,7 +30,7 @@ class Copy:
         batch: what it reads.
         event: recorded after the copy; None: it is done.
         slot: what `Registrar.release` takes.
-        is_issued: False: it is just being issued, or an interrupt came.
+        is_issued: False: `issue` has not returned, or an interrupt left it.
         held: tensors that must not be freed before it is done.
     """
 
@@ -45,12 +45,12 @@ class Copy:
 
 
 class Copied:
-    """The user's batch on a device, where it is as soon as its copy is done.
+    """The user's batch on a device; its bytes are there when its copy is done.
 
     Attributes:
         value: the batch.
         tensors: those in it.
-        copy: what brings it there.
+        copy: the copy that fills it.
     """
 
     __slots__ = ("copy", "tensors", "value")
@@ -60,12 +60,12 @@ class Copied:
 
 
 class Copier(Finalized):
-    """Issues copies of batches to one device, and lets go of their slots when they are done.
+    """Issues copies of batches to one device, and releases the slots of finished copies.
 
     Args:
-        device: what the framework does there.
-        registrar: locks slots.
-        most: how many copies are under way at most.
+        device: issues copies by the framework.
+        registrar: page-locks slots.
+        most: the most copies that may be under way.
         plain_containers: containers of a batch become dicts and lists.
         place: the number of the device among the loader's places.
     """
@@ -83,9 +83,9 @@ class Copier(Finalized):
         self.registrar = registrar
         self._most = most
         self._plain_containers = plain_containers
-        self._open: deque[Copy] = deque()  # in the order of the stream
-        self._events: list[Any] = []  # that can be recorded again
-        self._newest: Copy | None = None  # it may be under way, or an interrupt left it
+        self._open: deque[Copy] = deque()  # copies in the order of the device's stream
+        self._events: list[Any] = []  # free events
+        self._newest: Copy | None = None  # `issue` may be at it, or an interrupt left it
         self._is_issuing = False
         self._lock = threading.RLock()  # iterators of one loader may be used in several threads
         self._pid = os.getpid()
@@ -94,9 +94,9 @@ class Copier(Finalized):
         self.wait_s = 0.0
 
     def issue(self, batch: LoDTensorArray) -> Copied:
-        """Issue the copy of a batch; its tensors are there at once, their bytes are not.
+        """Issue the copy of a batch. The tensors exist at once, their bytes arrive later.
 
-        An interrupt may leave it anywhere: what was issued by then keeps its slot until it is done.
+        An interrupt may leave it anywhere: a copy that was issued keeps its slot until it is done.
         """
         if self._plain_containers:
             batch = batch.plain_containers()
@@ -128,7 +128,7 @@ class Copier(Finalized):
         return Copied(value, tensors, copy)
 
     def deliver(self, copied: Copied) -> Any:
-        """Return the user's batch; the stream on which the user works waits for its copy."""
+        """Return the user's batch, and have the user's stream wait for its copy."""
         self.sweep()
         event = copied.copy.event
         self.late += event is not None
@@ -142,7 +142,7 @@ class Copier(Finalized):
 
     @property
     def has_space(self) -> bool:
-        """Whether a copy can be issued now, without more of them under way than may be."""
+        """Whether fewer copies are under way than the most."""
         self.sweep()
         return len(self._open) < self._most
 
@@ -154,7 +154,7 @@ class Copier(Finalized):
         self.wait_s += time.monotonic() - began
 
     def sweep(self) -> None:
-        """Let go of the slots whose copies are done. Waits for nothing; not while capturing."""
+        """Release the slots of finished copies, unless a graph is captured. Blocks on nothing."""
         if not self._open or not self._lock.acquire(blocking=False):
             return
         try:
@@ -164,7 +164,7 @@ class Copier(Finalized):
             self._lock.release()
 
     def wait(self) -> None:
-        """Wait until all copies are done, and let go of their slots."""
+        """Wait until all copies are done, and release their slots."""
         if os.getpid() != self._pid:
             return  # the parent's copies; a forked child has no device
         with self._lock:
@@ -185,7 +185,7 @@ class Copier(Finalized):
         if not copy.is_issued:
             if copy is self._newest:
                 return False
-            self._device.record(copy.event)  # after the part of it that was issued
+            self._device.record(copy.event)  # records the end of the part that was issued
             copy.is_issued = True
         return self._device.is_done(copy.event)
 

@@ -67,20 +67,20 @@ class Engine(Finalized):
         sampler: yields indices; None with a batch sampler of the user, and for a stream.
         batch_sampler: yields lists of indices; None without batching, and for a stream.
         base_seed: what keys `sample_rng`; None: the `seed` in the config, or a fresh one.
-        failed: the samples that failed with other engines of the same loader; None: there are none.
+        failed: the failed samples of earlier engines of the same loader; None: there are none.
         times: the log of those engines; None: there are none.
         draws: what the face draws seeds of orders from, with `state()` and `load(state)`, or None.
 
     Raises:
-        ConfigError: a place that batches cannot be brought to here.
+        ConfigError: a place is not available here.
 
     Attributes:
-        sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
-        order_seed: of the random state that samplers without a state draw from in the next epochs;
-            None: the trainer's own.
+        sampler, batch_sampler: iterated anew for each epoch; may be replaced between epochs.
+        order_seed: seeds the random state that samplers without a state draw from in the next
+            epochs; None: they draw from the trainer's own.
         auto: chooses workers and batches in flight; None: nothing does.
         failed: the samples that failed and were tolerated.
-        times: when the last batches were at each stage; see TimesLog.
+        times: the times of the last batches at each stage; see TimesLog.
         draws: see above.
     """
 
@@ -119,7 +119,7 @@ class Engine(Finalized):
             else PoolCache(config, self._policy, base_seed, active)
         )
         self.is_ended = is_inline  # nothing to finalize
-        # what the process has once is seeded while the consumer waits, and only then
+        # state that the process has once is seeded only while the consumer waits
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
             functools.partial(prefetch_next, weakref.ref(self))
@@ -160,10 +160,11 @@ class Engine(Finalized):
         return self._next_epoch - (self._prefetched is not None)
 
     def begin_at(self, epoch: int, order_seed: int | None = None) -> None:
-        """Choose the next epoch, and `order_seed`. Unlike `set_epoch` it tells nobody."""
+        """Choose the next epoch and `order_seed`; unlike `set_epoch`, calls no other object."""
         self.order_seed = order_seed
-        if self.epoch != epoch:
+        if self._prefetched is not None and self.epoch != epoch:
             self.drop_prefetched()
+        if self._prefetched is None:
             self._next_epoch = epoch
 
     def use(self, **samplers: Any) -> None:
@@ -172,7 +173,7 @@ class Engine(Finalized):
         self.batch_sampler = samplers.get("batch_sampler", self.batch_sampler)
 
     def take_over(self, before: Engine) -> None:
-        """Go on where another engine of the same loader stopped; its idle workers end."""
+        """Continue where another engine of the same loader stopped, and close its idle workers."""
         epoch = before.epoch
         before.drop()
         self.times = before.times  # one log for all iterators: see Observed
@@ -192,7 +193,7 @@ class Engine(Finalized):
         set_seeded(self.epoch, self.sampler, self.batch_sampler)
 
     def __iter__(self) -> EpochIterator:
-        """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
+        """Begin an epoch. Starts workers unless idle ones persist; blocks on nothing else."""
         if self._cache.kind.works_ahead:
             check_interpreter()
         prefetched, self._prefetched = self._prefetched, None
@@ -224,17 +225,18 @@ class Engine(Finalized):
     def _open(self, epoch: int, start: ResumePoint) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns.
 
-        Workers start before the sampler is iterated over: what that changes in the trainer must not
-        reach them.
+        Workers start before the sampler is iterated over, so that they do not inherit what the
+        sampler changes in the trainer.
         """
-        table = self._table(start)
-        progress = self._progress(epoch, start, table)
         has_step_batches = isinstance(self.batch_sampler, StepBatches)
         is_new = not start.is_resumed and start.base_seed == self._base_seed
+        convert = None
         if self._is_plain and is_new and not has_step_batches:
             convert = self._places.convert()
-            if convert is not None:
-                return self._open_plain(epoch, start, table, progress, convert)
+        if convert is not None:
+            return self._open_plain(epoch, start, convert)
+        table = self._table(start)
+        progress = self._progress(epoch, start, table)
         options = self._options(epoch, start, progress)
         stage = self._places.stage(has_step_batches)
         set_seeded(epoch, self.sampler, self.batch_sampler)
@@ -257,22 +259,20 @@ class Engine(Finalized):
             options.warn_after,
         )
         if options.start_of is not None:
-            for worker in range(backend.started):
-                dispatcher.add_start(worker, options.start_of(worker))
+            for worker_id in range(backend.started):
+                dispatcher.add_start(worker_id, options.start_of(worker_id))
         backend.open_epoch(dispatcher.send_starts, progress)
         if options.is_eager:
             dispatcher.fill()
         return batches
 
     def _open_plain(
-        self,
-        epoch: int,
-        start: ResumePoint,
-        table: TaskTable,
-        progress: Progress,
-        convert: Callable[[Any], Any],
+        self, epoch: int, start: ResumePoint, convert: Callable[[Any], Any]
     ) -> EpochIterator:
-        """Open an epoch of which this thread makes the batches, with what usual steps need."""
+        """Open an epoch whose batches this thread makes, with only what usual steps need."""
+        table = TaskTable(1, 0, self.config.in_order)
+        turn = 0 if self._policy.dispatch.is_round_robin else None
+        progress = Progress(epoch, self._carried_epochs(), table, start.at, turn)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
@@ -286,9 +286,7 @@ class Engine(Finalized):
 
         by_need = EpochByNeed(loan, table, progress, self._length(), make)
         slow_s = self.config.warn_after
-        batches = EpochIterator(by_need, dispatcher, convert, self._stats, True, False, slow_s)
-        backend.open_epoch(dispatcher.send_starts, progress)
-        return batches
+        return EpochIterator(by_need, dispatcher, convert, self._stats, True, False, slow_s)
 
     def _options(self, epoch: int, start: ResumePoint, progress: Progress) -> EpochOptions:
         config = self.config
@@ -308,25 +306,27 @@ class Engine(Finalized):
         )
 
     def _length(self) -> Callable[[], int]:
-        """Return what counts the batches of an epoch by the samplers that there are now."""
+        """Return a function that counts the batches of an epoch of the current samplers."""
         return functools.partial(count_of, batches_of(self.sampler, self.batch_sampler))
 
     def _drawing(
         self, table: TaskTable, progress: Progress, start: ResumePoint, backend: Backend
     ) -> tuple[TaskSource, Dispatcher]:
-        """Begin the run of an epoch, and return what draws its tasks and what sends them."""
+        """Begin the run of an epoch; return its source of tasks and its dispatcher."""
         feeder = backend.feeder
         feeder.begin_run(progress.epoch, table.drawn, self.config.in_order)
         feeder.times = self.times
         if self._is_eager:
             table.size = backend.window
-        source = self._source(table, progress, start, backend)
-        turns = None if table.is_stream else self._turns
+        turns = None
+        if self._policy.dispatch.is_round_robin and not table.is_stream:
+            turns = self._round_robin
+        source = self._source(table, progress, start, backend, turns)
         reword = functools.partial(_reworded, self._error_policy)
         return source, Dispatcher(table, feeder, source, turns, reword)
 
     def _table(self, start: ResumePoint) -> TaskTable:
-        """Return the table of an epoch's tasks, for one in flight."""
+        """Return the table of an epoch's tasks, with one task in flight at most."""
         config = self.config
         if config.is_iterable:
             workers = start.worker_cursors or WorkerCursors(self._workers, config.batch_size or 1)
@@ -344,19 +344,17 @@ class Engine(Finalized):
 
     def _progress(self, epoch: int, start: ResumePoint, table: TaskTable) -> Progress:
         config, failures = self.config, None
-        epochs = carried_epochs(
-            dataset=config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
-        )
         if config.tolerates_failures:
             keys = None if config.is_iterable else batches_of(self.sampler, self.batch_sampler)
             failures = self.failed.epoch(epoch, start.failed, keys)
         is_turn = self._policy.dispatch.is_round_robin and not config.is_iterable
         turn = self._next_turn(start) if is_turn else None
-        return Progress(epoch, epochs, table, start.at, turn, failures)
+        return Progress(epoch, self._carried_epochs(), table, start.at, turn, failures)
 
-    @property
-    def _turns(self) -> RoundRobin | None:
-        return self._round_robin if self._policy.dispatch.is_round_robin else None
+    def _carried_epochs(self) -> dict[str, int]:
+        return carried_epochs(
+            dataset=self.config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
+        )
 
     def _next_turn(self, start: ResumePoint) -> int:
         """Return the worker whose turn the first batch of an epoch is.
@@ -365,6 +363,8 @@ class Engine(Finalized):
         their random numbers continue as well.
         """
         dispatch = self._policy.dispatch
+        if self._workers == 1:
+            return 0
         if start.turn is not None:
             self._round_robin = self._make_round_robin(start.turn % self._workers)
         elif dispatch.restarts_round_robin or not self.config.persistent_workers:
@@ -377,7 +377,7 @@ class Engine(Finalized):
     def _starts(
         self, epoch: int, start: ResumePoint, progress: Progress
     ) -> Callable[[int], EpochStart] | None:
-        """Return what makes the EpochStart of a worker; None: the workers need none."""
+        """Return a function that makes the EpochStart of a worker; None: the workers need none."""
         config = self.config
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
@@ -386,14 +386,14 @@ class Engine(Finalized):
             workers = progress.worker_cursors
             workers.expect_initial_states()
             has_cursor = start.is_resumed
-            return lambda worker: EpochStart(
+            return lambda worker_id: EpochStart(
                 marks,
                 base_seed,
-                progress.to_start(worker) if has_cursor else None,
-                worker in workers.awaited,
+                progress.to_start(worker_id) if has_cursor else None,
+                worker_id in workers.awaited,
             )
         if start.is_resumed and start.worker_cursors is not None:
-            return lambda worker: EpochStart(marks, base_seed, progress.to_start(worker))
+            return lambda worker_id: EpochStart(marks, base_seed, progress.to_start(worker_id))
         if start.is_resumed or marks or base_seed != self._base_seed:
             return lambda _: EpochStart(marks, base_seed)
         return None
@@ -406,11 +406,16 @@ class Engine(Finalized):
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
     def _source(
-        self, table: TaskTable, progress: Progress, start: ResumePoint, backend: Backend
+        self,
+        table: TaskTable,
+        progress: Progress,
+        start: ResumePoint,
+        backend: Backend,
+        turns: RoundRobin | None,
     ) -> TaskSource:
         if table.is_stream:
             return StreamSource(table, backend.num_workers)
-        config, turns = self.config, self._turns
+        config = self.config
         if turns is not None and not config.in_order:
             # weakly: the round robin goes on in the next epoch
             turns.watch(functools.partial(_loads_of, weakref.ref(table)))
@@ -441,7 +446,7 @@ class Engine(Finalized):
     # -- the next epoch, ahead -------------------------------------------------------------------
 
     def prefetch(self) -> None:
-        """Begin the next epoch, while the user works on the last batch of this one."""
+        """Begin the next epoch while the user works on the last batch of this one."""
         self.drop_prefetched()
         objects = (self.config.dataset, self.batch_sampler, self.sampler)
         self._prefetched = PrefetchedEpoch(self._begin, self.draws, *objects)
@@ -473,7 +478,7 @@ class Engine(Finalized):
         )
 
     def draws_state(self) -> Any:
-        """Return the state of `draws` as the epoch left it whose position `state_dict` returns."""
+        """Return the state of `draws` after the draws of the epoch that `state_dict` describes."""
         prefetched = self._prefetched
         if prefetched is None or self.is_between_epochs:
             return self.draws.state()
@@ -484,7 +489,7 @@ class Engine(Finalized):
             newest.epoch.draw_first()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next iterator resume where `state` was saved; a live one is left alone.
+        """Have the next iterator resume where `state` was saved; a live iterator is not changed.
 
         Raises:
             StateError: the state is damaged, or that of another kind of loader. Nothing has changed
@@ -508,7 +513,7 @@ class Engine(Finalized):
         return list(self.failed.newest)
 
     def stats(self) -> dict[str, Any]:
-        """Return what was done so far: see `DataLoader.stats`."""
+        """Return counts and times so far: see `DataLoader.stats`."""
         self._give_way()
         self.failures()
         backend = self._cache.newest
@@ -535,25 +540,25 @@ class Engine(Finalized):
         return [] if backend is None else backend.statuses()
 
     def _give_way(self) -> None:
-        """Let a waiting consumer have the GIL first: another thread may call this often."""
+        """Let a waiting consumer have the GIL first, since another thread may call this often."""
         if self._newest is not None and (newest := self._newest()) is not None:
             newest.give_way()
 
     # -- ending ----------------------------------------------------------------------------------
 
     def close(self, grace_s: float | None = None) -> None:
-        """End the workers and wait for it; see Backend. Idempotent; iterating starts new ones."""
+        """Close the workers and wait; see Backend. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
         self._cache.close(grace_s)
         self._places.close()
 
     def drop(self) -> None:
-        """End idle workers in the background; those in use end with their iterators."""
+        """Close idle workers in the background; workers in use end with their iterators."""
         self.drop_prefetched()
         self._cache.drop()
 
     def finalize(self) -> None:
-        """End idle workers, when the engine is dropped."""
+        """Close idle workers when the engine is dropped."""
         cache = vars(self).get("_cache")
         if cache is not None:
             cache.drop()
@@ -581,14 +586,17 @@ def _copied(
 
 
 def _error_policy_of(policy: Policy, workers: int) -> ErrorPolicy:
-    """Return what is promised of exceptions: without workers none has come from elsewhere."""
+    """Return the error policy: without workers no exception comes from another process."""
     if workers:
         return dataclasses.replace(policy.error_policy, passes_exits=False)
-    return ErrorPolicy(passes_exits=policy.error_policy.passes_exits)
+    return _OF_THIS_THREAD[policy.error_policy.passes_exits]
+
+
+_OF_THIS_THREAD = {passes: ErrorPolicy(passes_exits=passes) for passes in (False, True)}
 
 
 def _reworded(policy: ErrorPolicy, error: BaseException) -> BaseException:
-    """Return what is raised for an exception of the sampler, after the batches before it."""
+    """Return the exception to raise for one of the sampler, after the batches before it."""
     return error if policy.passes(error) else as_user_error(error)
 
 
@@ -598,7 +606,7 @@ def _loads_of(table: weakref.ref[TaskTable]) -> Counter[int]:
 
 
 def _draws_nothing(config: LoaderConfig) -> bool:
-    """Whether no code that could draw runs for a batch: then no generator needs a seed."""
+    """Whether making a batch runs no user code that could draw: then no generator needs a seed."""
     has_functions = config.collate_fn is not None or config.reseed is not None
     is_map = config.seed is not None and not config.is_iterable
     return is_map and not has_functions and holds_numbers(config.dataset)

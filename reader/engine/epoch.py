@@ -1,8 +1,8 @@
-"""One epoch: it makes what its iterator hands over where the compiled step cannot.
+"""One epoch: it takes the steps that the compiled iterator cannot take.
 
-Imports the source of tasks, the supervisor and the stage. What it does next follows from the table
-of tasks alone, so that an interrupt may leave it anywhere: it looks again. It belongs to the
-iterator, and to the process that made it; dropping it gives its backend back.
+Imports the source of tasks, the supervisor and the stage. Its next step follows from the table of
+tasks alone, so that an interrupt may leave it anywhere. It belongs to the iterator, and to the
+process that made it; dropping it releases its backend.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Epoch:
     Args:
         loan: of the backend.
         dispatcher: draws tasks, sends them and accepts their answers.
-        source: says which worker is at its end.
+        source: notes which shares have ended.
         supervisor: waits for answers.
         stage: lands batches.
         progress: counts what was handed over.
@@ -88,12 +88,12 @@ class Epoch:
 
     @property
     def copiers(self) -> Any:
-        """By place, what copies batches to it; none: these are no devices."""
+        """The copiers, by place; empty: the places are no devices."""
         return self._stage.copiers
 
     @property
     def backend(self) -> Backend:
-        """What makes the batches. Kept after the epoch, to look at how its workers ended."""
+        """The backend. It is kept after the epoch: statuses then tell how its workers ended."""
         return self._loan.backend
 
     @property
@@ -133,8 +133,8 @@ class Epoch:
     def _take_initial_states(self) -> None:
         workers, feeder = self.progress.worker_cursors, self._dispatcher.feeder
         if workers is not None:
-            for worker in sorted(workers.awaited):
-                workers.note_initial_state(worker, feeder.initial_state(worker))
+            for worker_id in sorted(workers.awaited):
+                workers.note_initial_state(worker_id, feeder.initial_state(worker_id))
 
     # -- what comes next -------------------------------------------------------------------------
 
@@ -150,15 +150,15 @@ class Epoch:
             return None
 
     def stop_with_program(self) -> None:
-        """Leave quietly if the loader was closed because the program is ending: it is no error."""
+        """Stop this thread if the end of the program closed the loader: that is no error."""
         stop_with_program()
 
     def tell_slow(self) -> None:
-        """Tell of a batch that this thread made in more than `warn_after` seconds."""
+        """Log a batch that this thread made in more than `warn_after` seconds."""
         self._supervisor.tell_slow()
 
     def next_made(self) -> Made:
-        """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
+        """Make what is handed over next. An interrupt may leave it; it is then called again."""
         table, stage = self._table, self._stage
         try:
             if not self._hands_over_at_once:
@@ -176,7 +176,7 @@ class Epoch:
                 try:
                     made = self._take_next(landed)
                 except EpochEnded:
-                    continue  # it is closed now, and `_stop` raises why
+                    continue  # the table is closed now; `_stop` raises the reason
                 if made is not None:
                     return made
         except ReaderError:
@@ -203,7 +203,7 @@ class Epoch:
         return self._deliver(task, item, landed)
 
     def _take_item(self) -> tuple[Task, Any]:
-        """Return the answer whose turn it is; before the first all initial states have come."""
+        """Return the answer whose turn it is; before the first, wait for all initial states."""
         table = self._table
         while True:
             task = table.aside
@@ -220,14 +220,14 @@ class Epoch:
             self._supervisor.set_aside(item)
 
     def _land_ahead(self, landed: list[Task]) -> None:
-        """Land later batches that have come already, while there is room; waits for nothing."""
+        """Land later batches that have come already, while there is space; blocks on nothing."""
         table, stage, count = self._table, self._stage, len(landed)
         while self._can_poll and count < stage.most_ahead:
             if table.is_closed or table.is_asked_again or not stage.has_space(count):
                 return
             item = self._supervisor.poll()
             if item is None or type(item) is Failure:
-                return  # an error comes in its turn
+                return  # an error waits for its turn
             task = table.arrive(item.seq)
             self._deliver(task, item, table.those(TaskState.LANDED))
             before, count = count, len(table.those(TaskState.LANDED))
@@ -238,7 +238,7 @@ class Epoch:
         """Land a batch; it is handed over at once, or kept for its group."""
         table, stage = self._table, self._stage
         if self._is_eager:
-            self._dispatcher.fill()  # runs the user's sampler; Ctrl-C there loses no batch
+            self._dispatcher.fill()  # runs the user's sampler, where Ctrl-C loses no batch
         task.snapshot, task.logged = item.attached, item.number
         if task.part and stage.is_left(task, landed):
             self._dispatcher.hand(task)
@@ -251,7 +251,7 @@ class Epoch:
         except Exception as error:
             if not is_interrupt(error):
                 if stage.group_size(landed):
-                    return None  # not yet its turn: the item is taken again, and raises then
+                    return None  # before its turn: the item is taken again, and raises in its turn
                 self._pass_step_batches(task)
                 self._dispatcher.hand(task)
             raise
@@ -259,13 +259,13 @@ class Epoch:
             return Made(batch, task, is_batch=True)
         self._dispatcher.land(task, batch)
         if self._options.on_end is not None and table.is_over and table.error is None:
-            self._close()  # begins the next epoch before the user has done with the last batch
+            self._close()  # begins the next epoch while the user works on the last batch
         return None
 
     # -- failures --------------------------------------------------------------------------------
 
     def _refuse(self, task: Task, item: Failure, landed: list[Task]) -> Made | None:
-        """Handle a Failure in the place of a batch; returns what is raised, or None to go on."""
+        """Handle a Failure in the place of a batch; returns what is raised, or None to continue."""
         if item.kind is FailureKind.END:
             task.is_end, task.snapshot = True, item.payload
             self._dispatcher.hand(task)
@@ -285,7 +285,7 @@ class Epoch:
         if item.kind is FailureKind.ERROR:
             carried = self._loan.backend.open_error(item.payload)
         if carried is not None and carried.is_nothing:
-            if not task.parts:  # all samples of the batch failed: there is none
+            if not task.parts:  # all samples of the batch failed: there is no batch
                 _note_bad(task, item.worker, carried)
                 self._dispatcher.hand(task)
                 return None
@@ -300,7 +300,7 @@ class Epoch:
         if carried is not None:
             _note_bad(task, item.worker, carried)
         if task.part and self._stage.is_left(task, landed):
-            self._dispatcher.hand(task)  # the step's exception was raised
+            self._dispatcher.hand(task)  # the exception of its step was raised before
             return None
         self._pass_step_batches(task)
         return Made(error, task, is_error=True)
@@ -318,7 +318,7 @@ class Epoch:
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the epoch here, so that its workers can serve another one. Idempotent."""
+        """End the epoch here, and release its workers for another one. Idempotent."""
         self._table.drop_error()
         self.count()
         self._release()
@@ -334,7 +334,7 @@ class Epoch:
             self._options.on_end()
 
     def _stop(self, landed: list[Task]) -> Made:
-        """Raise what ends the epoch, or hand over a last group that is short."""
+        """Raise the error that ends the epoch, or hand over a last group that is short."""
         table, stage, progress = self._table, self._stage, self.progress
         self._release()
         self.count()
@@ -343,7 +343,7 @@ class Epoch:
             return Made(error, is_error=True, step=table.drop_error)
         is_whole = stage.delivers_short_group and not stage.has_step_batches
         if landed and not self._is_complete and not is_whole:
-            table.drop()  # an error ended the epoch within a group: it was not the last one
+            table.drop()  # an error ended the epoch within a group: this group is not the last one
         elif landed:
             if stage.delivers_short_group:
                 return stage.take(landed)
@@ -358,7 +358,7 @@ class Epoch:
         raise StopIteration
 
 
-def _note_bad(task: Task, worker: int, carried: WorkerError) -> None:
-    """Note with a task what failed in its batch."""
+def _note_bad(task: Task, worker_id: int, carried: WorkerError) -> None:
+    """Note the failed samples of a batch with its task."""
     if carried.bad:
-        task.snapshot = WorkerSnapshot(worker, False, False, None, bad=carried.bad)
+        task.snapshot = WorkerSnapshot(worker_id, False, False, None, bad=carried.bad)

@@ -1,4 +1,4 @@
-"""An Epoch without workers, made where a step of its iterator is no usual one.
+"""An Epoch without workers that is made when its iterator needs it for the first time.
 
 Imports the table of tasks and the loan of a backend. It belongs to one iterator, whose usual steps
 need the dispatcher alone.
@@ -19,7 +19,7 @@ __all__ = ["EpochByNeed"]
 
 
 class EpochByNeed:
-    """Ends an epoch of usual steps, and has the Epoch do all else; see there.
+    """Ends an epoch of usual steps, and leaves everything else to an Epoch.
 
     Args:
         loan: of the inline backend.
@@ -55,7 +55,7 @@ class EpochByNeed:
 
     @property
     def needed(self) -> Epoch:
-        """The Epoch, which makes what comes from now on."""
+        """The Epoch, which takes all steps from now on."""
         if self._epoch is None:
             self._epoch = self._make()
         return self._epoch

@@ -42,19 +42,19 @@ def late(
 ) -> LoadTimeout:
     """Return the error of a batch that did not come in time; the next call waits for it again.
 
-    `took_s`: how long this thread was at it, where it made the batch itself.
+    `took_s`: the seconds that this thread took, where it made the batch itself.
     """
     at = [] if took_s is None else [f"{backend.name_of(0)} made it in {took_s:.1f} s"]
-    for worker in range(backend.num_workers) if took_s is None else ():
-        _, seq, row, seconds, is_ready = backend.feeder.worker_progress(worker)
+    for worker_id in range(backend.num_workers) if took_s is None else ():
+        _, seq, row, seconds, is_ready = backend.feeder.worker_progress(worker_id)
         if seq is None:
             is_at = "is idle" if is_ready else "is starting (worker_init_fn, imports)"
-            at.append(f"{backend.name_of(worker)} {is_at}")
+            at.append(f"{backend.name_of(worker_id)} {is_at}")
         else:
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             place = f"batch {seq}, sample {row}{sample}"
-            at.append(f"{backend.name_of(worker)} has been at {place} for {seconds:.1f} s")
+            at.append(f"{backend.name_of(worker_id)} has been at {place} for {seconds:.1f} s")
     return LoadTimeout(
         f"batch {delivered} of epoch {options.epoch} did not come within"
         f" timeout={options.timeout_s:g} s: {'; '.join(at)}. Call next() again to wait"
@@ -74,14 +74,14 @@ def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> Base
 
 
 def _worded(
-    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions, note: str = ""
+    exc: BaseException, worker_id: int, where: str, text: str, options: EpochOptions, note: str = ""
 ) -> BaseException:
-    """Return an exception of a worker as the user gets it."""
+    """Return the exception that the user gets for one of a worker."""
     if options.error_policy.passes(exc):
         return exc
     error = as_user_error(exc)
     if options.error_policy.reword is not None:
-        error = options.error_policy.reword(error, worker, text or traceback_text(exc))
+        error = options.error_policy.reword(error, worker_id, text or traceback_text(exc))
         exc, text = error, ""  # the new text has the traceback
     if note:
         add_note(exc, note)
@@ -102,7 +102,7 @@ def exception_of(
 
     Args:
         backend: of the epoch.
-        item: what came in the batch's place.
+        item: the Failure in the batch's place.
         carried: the exception that the worker sent, if it sent one.
         indices: the batch's dataset indices; [] for an iterable dataset.
         deaths: the workers that died at the batch.
@@ -151,7 +151,7 @@ def hung_sample(
     options: EpochOptions,
     number: int,
 ) -> DatasetError:
-    """Return what is raised in the place of a batch whose worker hung and was ended."""
+    """Return the exception for a batch whose worker hung and was killed."""
     at = f"batch {number} of epoch {options.epoch}"
     if 0 <= hung.row < len(indices):
         at = f"the sample at index {shown(indices[hung.row])} of {at}"
@@ -169,7 +169,7 @@ def hung_sample(
 
 
 def _full(backend: Backend, item: Failure, batch: str) -> ArenaFull:
-    """Return that there is no memory for a batch, with the limit that was reached."""
+    """Return the error that there is no memory for a batch, with the limit that was reached."""
     has_workers = isinstance(backend, Pool) and backend.has_workers
     fewer = f"batch_size, prefetch_factor or {workers_option()}" if has_workers else "batch_size"
     hosts = {each.worker_id: each.host for each in backend.statuses()}
@@ -230,7 +230,7 @@ def _check_of(death: Death) -> str | None:
 def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
     """Return the exception that reports a death."""
     return WorkerDied(
-        pid=death.pid or None,  # 0: it never had one
+        pid=death.pid or None,  # 0: it had no process
         exitcode=death.exitcode,
         worker_id=death.worker_id,
         batch=death.busy,
@@ -243,7 +243,7 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
 
 
 def in_fork() -> ReaderError:
-    """Return what an iterator raises in a process that was forked after it was made."""
+    """Return the error of an iterator in a process that was forked after the iterator was made."""
     return ReaderError(
         "this iterator belongs to the parent process, and its workers do not exist in this forked"
         " process: make a new iterator, iter(loader), after the fork"
@@ -251,7 +251,7 @@ def in_fork() -> ReaderError:
 
 
 def closed(place: int, options: EpochOptions) -> ReaderError:
-    """Return what an iterator raises after `place` batches when its loader was closed."""
+    """Return the error of an iterator whose loader was closed after `place` batches."""
     return ReaderError(
         f"the loader was closed after {place} batches of epoch {options.epoch}; iterate over the"
         " loader again to start anew"

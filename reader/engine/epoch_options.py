@@ -1,4 +1,4 @@
-"""How one epoch is run: its number, its limits, and what is called at its beginning and end.
+"""How one epoch runs: its number, its limits, and the functions called at its start and end.
 
 Imports the policy of errors and what workers are sent. Never changes once it is made.
 """
@@ -16,7 +16,7 @@ __all__ = ["EpochOptions"]
 
 @dataclasses.dataclass(frozen=True)
 class EpochOptions:
-    """How one epoch is run.
+    """How one epoch runs.
 
     Attributes:
         epoch: its number.
@@ -25,11 +25,11 @@ class EpochOptions:
         is_eager: False: a batch is asked for only while the consumer waits for it.
         in_order: False: batches are delivered as they come.
         error_policy: in whose words exceptions are raised.
-        start_of: what a worker is sent before its first task, by its number; None: nothing.
+        start_of: makes the EpochStart of a worker, given its number; None: no worker gets one.
         on_end: called when the last batch was delivered.
         length: how many batches there will be; None: not known.
-        warn_after: seconds after which a sample that is waited for is told; None: never.
-        hang_after: seconds after which the worker that is at it is replaced; None: never.
+        warn_after: seconds after which a slow sample is logged; None: never.
+        hang_after: seconds after which the worker of a slow sample is replaced; None: never.
         tolerates: samples may fail.
     """
 

@@ -1,4 +1,4 @@
-"""What every loader on an engine offers: epochs, state, statistics and an end.
+"""The methods of every loader on an engine: epochs, state, statistics and `close`.
 
 Imports the engine. A face has its own arguments, texts and checks, and composes one engine.
 """
@@ -26,7 +26,7 @@ _Self = TypeVar("_Self", bound="EngineFace")
 def engine_of(loader: Any) -> Engine | None:
     """Return the engine of a loader's newest iterator; None: there was none yet.
 
-    For what looks at loaders, whichever their face, and whatever is wrapped around them, as by
+    It is for code that observes loaders of any face, also within wrappers such as those of
     Accelerate; users have `stats` and `workers`.
     """
     engine: Engine | None = getattr(loader, "_engine", None)
@@ -49,8 +49,8 @@ class EngineFace:
     def epoch(self) -> int:
         """The number of the epoch that the next `iter()` begins, from 0.
 
-        Not of the one under way: within the first epoch, which is number 0, this is 1. After
-        `load_state_dict` it is the epoch that goes on.
+        It is not the current epoch: within the first epoch, which is number 0, this is 1. After
+        `load_state_dict` it is the epoch that is resumed.
         """
         return self._engine.epoch
 
@@ -64,7 +64,7 @@ class EngineFace:
 
     @property
     def sampler(self) -> Any:
-        """What yields the indices; may be replaced between epochs."""
+        """The iterable of indices; may be replaced between epochs."""
         return self._engine.sampler
 
     @sampler.setter
@@ -73,7 +73,7 @@ class EngineFace:
 
     @property
     def batch_sampler(self) -> Any:
-        """What yields the lists of indices; may be replaced between epochs."""
+        """The iterable of lists of indices; may be replaced between epochs."""
         return self._engine.batch_sampler
 
     @batch_sampler.setter
@@ -81,7 +81,7 @@ class EngineFace:
         self._engine.use(batch_sampler=batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
+        """Begin an epoch. Starts workers unless idle ones persist; blocks on nothing else."""
         return iter(self._engine)
 
     def __call__(self) -> Iterator[Any]:
@@ -120,7 +120,7 @@ class EngineFace:
         return self._engine.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next `iter()` resume where `state` was saved; a live iterator is left alone.
+        """Have the next `iter()` resume where `state` was saved; a live iterator is not changed.
 
         `set_epoch` of samplers and datasets is called at once; their own states are loaded when the
         iterator begins. The number of workers may differ: see the guide.
@@ -158,13 +158,13 @@ class EngineFace:
         system does not tell), `lock_limit` and `memlock_limit`: bytes that the loader, and that
         this process by itself, may lock. `lock_failure`: why locking ended; None: it did not.
         `failed_samples`: how many failed and were tolerated; see `on_error`.
-        `room`: how many workers the cluster has room for; None: they are on this machine.
+        `room`: how many workers fit into the cluster; None: they are on this machine.
         """
         return self._engine.stats()
 
     @property
     def chosen(self) -> dict[str, int]:
-        """The `num_workers` and `prefetch_factor` that there are now; "auto" changes them.
+        """The current `num_workers` and `prefetch_factor`; "auto" changes them.
 
         Pass them to have what was found from the beginning: `DataLoader(dataset, **loader.chosen)`.
         """
@@ -180,9 +180,10 @@ class EngineFace:
         return self._engine.failures()
 
     def _take_over(self, before: Engine) -> None:
-        """Go on where another engine of the same loader stopped, as if this one had been there.
+        """Continue where another engine of the same loader stopped.
 
-        It has its epoch, its log of times and what "auto" found; idle workers of the other end.
+        It takes over the epoch, the log of times and the choice of "auto"; idle workers of the
+        other engine end.
         """
         self._engine.take_over(before)
 

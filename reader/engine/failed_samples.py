@@ -1,4 +1,4 @@
-"""The samples that failed and were tolerated: what is known of them, and how many there may be.
+"""The samples that failed and were tolerated: their records, and the limit on their number.
 
 Imports the quarantine file and the types that cross. FailedSamples belong to an engine; an
 EpochFailures belongs to the progress of one epoch, and counts what was delivered.
@@ -24,7 +24,7 @@ __all__ = ["EpochFailures", "FailedSample", "FailedSamples"]
 
 _MOST_KEPT = 1000  # records in memory; the quarantine file has all
 _MOST_NAMED = 8
-_LEAST_SEEN = 100  # samples of a stream from which on a share of them is a limit
+_LEAST_SEEN = 100  # drawn samples of a stream before a share of them is a limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +74,12 @@ class FailedSamples:
         Args:
             epoch: its number.
             before: how many there were in the part of it that was delivered in an earlier run.
-            batches: yields the lists of keys; None: of a stream there are none.
+            batches: yields the lists of keys; None: a stream has none.
         """
         return EpochFailures(self, self._config, epoch, before, self._samples_of(batches))
 
     def _samples_of(self, batches: Any) -> int | None:
-        """Return how many samples an epoch has; None: nobody knows."""
+        """Return how many samples an epoch has; None: unknown."""
         config = self._config
         if batches is None:
             return None
@@ -90,7 +90,7 @@ class FailedSamples:
             return None
 
     def add(self, sample: FailedSample) -> None:
-        """Take note of one."""
+        """Note a failed sample."""
         self.count += 1
         self.newest.append(sample)
         if self._quarantine is not None:
@@ -107,7 +107,7 @@ class EpochFailures:
         total: the samples of the epoch; None: not known.
 
     Attributes:
-        count: how many, with those before.
+        count: how many samples failed, those of earlier runs included.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class EpochFailures:
             self._excess = self._error(task.number + 1)
 
     def excess(self) -> DatasetError | None:
-        """Return the exception that the epoch ends with, once, where too many failed; else None."""
+        """Return the exception that ends the epoch, once, if too many failed; else None."""
         error = self._excess
         if error is None or self._is_told:
             return None
@@ -173,7 +173,7 @@ class EpochFailures:
         )
 
     def _told(self) -> str:
-        """Return how many failed in which way, the most frequent first."""
+        """Describe the failures by kind, the most frequent kind first."""
         told = []
         for error, count in self._kinds.most_common(_MOST_NAMED):
             examples = self._examples[error]
@@ -183,7 +183,7 @@ class EpochFailures:
         return "; ".join(told)
 
     def summarize(self) -> None:
-        """Log what failed, at the end of the epoch; nothing where none did."""
+        """Log the failed samples at the end of the epoch; nothing if none failed."""
         if not self._kinds:
             return
         done = "replaced by others" if self._config.on_error == "replace" else "left out"

@@ -1,4 +1,4 @@
-"""Where an engine's batches land: what makes the user's batch at each place, and copies to devices.
+"""Where an engine's batches land: the converter of each place, and the copiers of devices.
 
 Imports the frameworks, the copier and the stage. It belongs to one engine, whose epochs have a
 Stage each; devices are opened with the first of them.
@@ -45,7 +45,7 @@ class LandingPlaces:
         return Stage(self._converts, drop, copiers, ahead, has_step_batches)
 
     def convert(self) -> Callable[[Any], Any] | None:
-        """Return what makes the user's batch at the only place; None: that is a device."""
+        """Return the converter of the only place; None: that place is a device."""
         self._converts = self._converts or self._make_converts()
         return None if self._copiers else self._converts[0]
 
@@ -54,11 +54,11 @@ class LandingPlaces:
         return copier_stats(self._copiers)
 
     def close(self) -> None:
-        """Wait for copies under way, and let go of what they held."""
+        """Wait for copies under way, and release what they hold."""
         drop_copies(self._copiers)
 
     def _make_converts(self) -> list[Callable[[Any], Any]]:
-        """Return, for each place, what makes the user's batch of what a worker sent."""
+        """Return the converter of each place: it makes the user's batch of what a worker sent."""
         config, policy = self._config, self._policy
         adapters: Any
         if policy.make_adapter is not None:
@@ -86,7 +86,7 @@ class LandingPlaces:
     def _make_copiers(self, devices: list[Any], plain_containers: bool) -> list[Copier]:
         config = self._config
         copies = 1 + self._copies_ahead
-        # each worker keeps some slots at hand, of each size that its batches have
+        # each worker keeps some free slots of each size that its batches have
         workers = max(1, config.num_workers)
         slots = 2 * (workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
         registrar = Registrar(devices[0].locker, slots, config.pin_limit)

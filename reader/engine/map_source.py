@@ -30,7 +30,7 @@ from reader.policy import DispatchPolicy
 
 __all__ = ["MapSource"]
 
-_MOST_INTERRUPTS = 5  # at one batch: then it is the sampler that raises them
+_MOST_INTERRUPTS = 5  # at one batch: after so many the exception is raised
 _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
 
 
@@ -43,11 +43,11 @@ class MapSource:
         batches: its iterator: lists of dataset indices, or Indices; without batching, lists of one.
         dataset: for its length, where it has one.
         is_batched: False when each list holds one index that is a task by itself.
-        policy: what may be an index.
+        policy: says what may be an index.
         round_robin: whose turn it is to take each task; None: the least busy worker takes it.
         progress: of the epoch; the first task makes the order known to it.
         reopen: opens the order again, by the entry `order` of a state and the position.
-        takes_keys: tasks have the keys as they are; else encoded.
+        takes_keys: tasks carry the keys as they are; else encoded.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class MapSource:
         self._dataset = dataset
         self._is_batched = is_batched
         self._takes_any_key = policy.takes_any_key
-        # the library gives what the sampler yields to `__getitems__` as it is
+        # the library passes what the sampler yields to `__getitems__` as it is
         self._keeps_yielded = (
             policy.takes_any_key and is_batched and bool(getattr(dataset, "__getitems__", None))
         )
@@ -80,9 +80,9 @@ class MapSource:
         self._takes_keys = takes_keys
         self._count = -1  # the dataset's length when it was last asked
         self._is_first = True  # no task is ready yet
-        self._torn: list[bool] = []  # not empty: a signal's handler raised in the sampler
+        self._torn: list[bool] = []  # True is in it: a signal's handler raised in the sampler
         self._has_len = hasattr(type(dataset), "__len__")
-        self._interrupted = (-1, 0)  # the last batch at which the order was opened again, how often
+        self._interrupted = (-1, 0)  # the last batch where the order was reopened; how often
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class MapSource:
             self.batches = iter(self._draw_again, None)
             self._torn.clear()
         task = self._table.draw_from(self.batches, self._round_robin, self._torn)
-        if task is None and self._is_first:  # an empty sampler has drawn its seed, too
+        if task is None and self._is_first:  # an empty sampler draws its seed, too
             self._progress.know(self._order)
             self._is_first = False
         return task
@@ -105,7 +105,7 @@ class MapSource:
         """Open the order again where the sampler was interrupted, and return its next batch.
 
         Raises:
-            SamplerError: it does not give the same order again, or nobody can say whether it does.
+            SamplerError: the order is another one, or cannot be compared.
         """
         number, order = self._table.drawn, self._order
         mark = order.start if self._is_first else self._table.last_mark
@@ -143,7 +143,7 @@ class MapSource:
         """Make a task ready of the keys that were drawn into it; see `TaskSource`.
 
         Raises:
-            SamplerError: the sampler yielded something that is no batch of indices.
+            SamplerError: the sampler yielded no batch of indices.
             SampleIndexError: an index is outside of the dataset.
         """
         keys = task.payload
@@ -190,7 +190,7 @@ class MapSource:
         return count if type(self.batches) is IndexBatches and self._mark is None else None
 
     def _encode_keys(self, task: Task, keys: Any) -> tuple[int, bytes, Any]:
-        """Return the kind and bytes that the order is told, and what is sent: mostly the bytes."""
+        """Return the kind and bytes that the order counts, and what is sent: mostly the bytes."""
         takes_any = self._takes_any_key
         try:
             kind, payload = encode_task(
@@ -276,11 +276,11 @@ class MapSource:
 
     # -- what went wrong -------------------------------------------------------------------------
 
-    def note_share_end(self, worker: int) -> None:
+    def note_share_end(self, worker_id: int) -> None:
         """Do nothing: a map-style dataset has no shares."""
 
     def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:
-        """Return what becomes of the tasks of a dead worker: others make them, with a limit."""
+        """Return what becomes of the tasks of a dead worker: others make them, up to a limit."""
         found = []
         for number in sorted(death.lost):
             task, loss = self._table[number], Loss.AGAIN
@@ -292,6 +292,6 @@ class MapSource:
         return found
 
     def short_of_memory(self, task: Task) -> Remedy:
-        """Have a batch made again with fewer in flight; with one in flight, once more."""
+        """Have a batch made again with fewer in flight; if one is in flight, just once more."""
         task.tries += 1
         return Remedy.RAISE if self._table.size == 1 and task.tries > 1 else Remedy.SHRINK

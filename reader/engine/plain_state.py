@@ -1,4 +1,4 @@
-"""What a saved state is made of: plain data, as JSON has it.
+"""A check that a saved state is plain data, as JSON has it.
 
 Imports the errors. Pure functions.
 """
@@ -21,12 +21,12 @@ _THEIRS_IN_WORKER = (("state", "dataset"), ("state", "iterator"))
 def check_plain(state: dict[str, Any]) -> None:
     """Refuse a state whose own entries are not plain data, as JSON has it.
 
-    Checked before anything is compared: NumPy's and torch's values compare as arrays, and
-    instances of subclasses of numbers and texts were never saved. What users' own samplers,
+    It comes before any comparison: NumPy's and torch's values compare as arrays. `state_dict` saves
+    no instances of subclasses of numbers and texts. What users' own samplers,
     datasets and iterators put into a state is not checked.
 
     Raises:
-        StateError: with the place of the first value that is none.
+        StateError: a value is not plain data; the text names the place of the first one.
     """
     todo: list[tuple[tuple[Any, ...], Any]] = [((), state)]
     while todo:

@@ -1,6 +1,6 @@
-"""An epoch that was begun before the user asked for it, and whether it is still the right one.
+"""An epoch that was begun before the user asked for it, and the check that it still fits.
 
-Imports `reader.data.epochs` and signals. It belongs to one engine; dropping it gives its pool back.
+Imports `reader.data.epochs` and signals. It belongs to one engine; dropping it releases its pool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["PrefetchedEpoch", "prefetch_next"]
 
 
 class PrefetchedEpoch:
-    """The iterator of the next epoch, with the epochs that the user's objects were at before.
+    """The iterator of the next epoch, with the earlier epoch numbers of the user's objects.
 
     A sampler may count its epochs when it is iterated over. The count is put back until the epoch
     is taken over, so that the user sees the expected number.
@@ -24,7 +24,7 @@ class PrefetchedEpoch:
     Args:
         begin: makes the iterator.
         draws: see Engine.
-        objects: dataset and samplers; those inside of them count too.
+        objects: dataset and samplers; nested ones count, too.
 
     Attributes:
         draws_before: the state of `draws` before the epoch was begun; None: there are none.
@@ -41,14 +41,14 @@ class PrefetchedEpoch:
         self._set(self._before)
 
     def take_over(self) -> bool:
-        """Return whether it can be used: in this process, and no other epoch was chosen since."""
+        """Return whether it can be used: in this process, and no other epoch was chosen."""
         if [own_epoch(each) for each in self._carriers] != self._before:
             return False
         self._set(self._after)
         return bool(self.batches.epoch.is_usable)
 
     def drop(self) -> None:
-        """Give its workers back, and undo its draws from `draws` unless more was drawn since."""
+        """Release its workers, and undo its draws from `draws` unless more was drawn since."""
         self.batches.close()
         if self._draws is not None and self._draws.state() == self._draws_after:
             self._draws.load(self.draws_before)
@@ -62,7 +62,7 @@ class PrefetchedEpoch:
 
 
 def prefetch_next(engine: weakref.ref[Any]) -> None:
-    """Begin the next epoch of an engine that is still there; its errors come when asked for."""
+    """Begin the next epoch of a live engine; its errors are raised when it is iterated over."""
     found = engine()
     if found is not None:
         try:

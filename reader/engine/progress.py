@@ -1,8 +1,8 @@
 """What of an epoch was delivered: the position that a state is saved from.
 
 Imports the table of tasks, workers' cursors and orders. A Progress counts what the iterator handed
-over; `state_dict` reads it, also when the iterator is gone. Of the user's objects it refers to the
-keys of what was handed over and not counted yet alone.
+over; `state_dict` reads it, also when the iterator is gone. It refers to no object of the user's
+but the keys of batches that are not counted yet.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Progress:
 
     Args:
         epoch: its number.
-        epochs: which epochs the user's samplers and datasets were at when it began.
+        epochs: the epochs of the user's samplers and datasets when it began.
         table: its tasks.
-        first: where it is opened.
-        turn: whose turn the first batch is, where workers take turns; None: they do not.
-        failures: the samples that failed, where they may; None: none may.
+        first: the position at which it is opened.
+        turn: the worker that makes the first batch, where workers take turns; None: they do not.
+        failures: the failed samples, where samples may fail; None: none may.
 
     Attributes:
         is_finished: the user's loop got the end of the epoch.
-        resumed: the state that it was begun with; None: none.
+        resumed: the state that it was resumed from; None: it began anew.
         origin: of the order, once its first batch was drawn.
         has_shard: whether `shard` was at work in the first batches of a stream; None: no batch was
             counted.
@@ -66,7 +66,7 @@ class Progress:
 
     @property
     def is_stream(self) -> bool:
-        """Whether positions are those of the workers."""
+        """Whether each worker has a position of its own."""
         return bool(self._table.is_stream)
 
     @property
@@ -78,23 +78,23 @@ class Progress:
         return int(self._table.delivered)
 
     def position(self) -> tuple[int, Any, list[int], WorkerCursors | None]:
-        """Return what is known of one moment, while another thread may iterate.
+        """Return the position at one moment; another thread may iterate meanwhile.
 
-        How many batches were delivered without a gap; the mark of the last of them, see Order; the
-        numbers of batches that were delivered before an earlier one was; where the workers are.
+        It is: how many batches were delivered without a gap; the mark of the last of them, see
+        Order; the numbers of batches that were delivered early; the cursors of the workers.
         """
         delivered, mark, beyond, workers = self._table.position()
         return (workers.batches if self.is_stream else delivered), mark, beyond, workers
 
     @property
     def worker_cursors(self) -> WorkerCursors | None:
-        """Where the workers are; None: they send no states."""
+        """The cursors of the workers; None: these have no state."""
         found: WorkerCursors | None = self._table.worker_cursors
         return found
 
     @property
     def is_known(self) -> bool:
-        """Whether the order's first batch was drawn; that of a stream is known before."""
+        """Whether the order is known: its first batch was drawn, or the dataset is a stream."""
         return self.is_stream or self.origin is not None
 
     def know(self, order: Order) -> None:
@@ -103,7 +103,7 @@ class Progress:
         self._table.begin(order.start)
 
     def listen(self, listener: Callable[[], None] | None) -> None:
-        """Call a function whenever something was counted, in place of the one before; or none."""
+        """Call this function, or none, after each count; it replaces the one before."""
         self._listener = listener
         self._table.is_heard = self._table.is_heard or listener is not None
 
@@ -129,23 +129,23 @@ class Progress:
 
     def _end_at_excess(self, failures: EpochFailures) -> None:
         """End the epoch if too many samples failed."""
-        with interrupt_after():  # it is told once
+        with interrupt_after():  # `excess` returns it once
             error = failures.excess()
             if error is not None:
                 self._table.note_end(error)
                 self._table.is_closed = True
 
     def turn_at(self, batches: int, num_workers: int) -> int | None:
-        """Whose turn it is behind so many batches, where workers take turns."""
+        """Return the worker whose turn it is after so many batches; None: workers take no turns."""
         if self._turn is None:
             return None
         return (self._turn + batches - self._first.batches) % num_workers
 
-    def to_start(self, worker: int) -> bytes | None:
-        """What a worker is sent to go on, pickled; None: nothing."""
+    def to_start(self, worker_id: int) -> bytes | None:
+        """Return what a worker is sent to resume, pickled; None: nothing."""
         self.count()
-        return None if self.worker_cursors is None else self.worker_cursors.to_start(worker)
+        return None if self.worker_cursors is None else self.worker_cursors.to_start(worker_id)
 
     def begin_with(self, workers: WorkerCursors | None) -> None:
-        """Begin with what workers have sent by now; nothing was handed over yet."""
+        """Begin with the states that workers have sent; call it before anything is handed over."""
         self._table.worker_cursors = workers

@@ -17,7 +17,7 @@ from reader.files import open_regular
 
 __all__ = ["Quarantine"]
 
-_LONGEST = 1 << 20  # bytes of a line that is read: what is longer is no line of ours
+_LONGEST = 1 << 20  # bytes of a line that is read; a longer line is none of ours
 
 
 class Quarantine:
@@ -27,11 +27,11 @@ class Quarantine:
     added again: the file is a list of samples, however long a training is.
 
     Args:
-        path: of the file, which is made if it is not there. A regular one: it is read, too.
-        is_stream: of a stream the index says which draw it was, so that a later epoch has others.
+        path: of a regular file, which is read, too; a missing one is created.
+        is_stream: the index is the number of a draw, and names another sample in each epoch.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
 
     def __init__(self, path: str, is_stream: bool) -> None:
@@ -48,7 +48,7 @@ class Quarantine:
             ) from error
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Add a line, unless it is there. A file that cannot be written any more is told once."""
+        """Add a line, unless it is there. The first failure to write is logged."""
         key = self._key_of(sample)
         try:
             if self._known is None:
@@ -79,7 +79,7 @@ class Quarantine:
         return open_regular(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
 
     def _key_of(self, sample: dict[str, Any]) -> str:
-        """Return what tells a line from others, as JSON, in which an index is a list or a tuple."""
+        """Return the identity of a line, as JSON: tuples and lists are equal there."""
         names = ("epoch", "batch", "index") if self._is_stream else ("index", "error")
         return json.dumps([sample.get(name) for name in names])
 
@@ -87,13 +87,13 @@ class Quarantine:
         found: set[str] = set()
         try:
             fd = open_regular(self._path)
-        except FileNotFoundError:  # it was moved, and is begun anew
+        except FileNotFoundError:  # it was moved: a new file begins
             return found
         with open(fd, "rb") as file:  # noqa: PTH123
             while line := file.readline(_LONGEST):
                 try:
                     found.add(self._key_of(json.loads(line)))
-                except (ValueError, AttributeError, RecursionError):  # cut off, or none of ours
+                except (ValueError, AttributeError, RecursionError):  # cut off, or not ours
                     continue
         return found
 

@@ -1,6 +1,6 @@
-"""The registrar has slots of the arena page-locked, so that a device reads them without staging.
+"""The registrar page-locks slots of the arena, so that a device reads them without staging.
 
-Imports no framework: a PageLocker does it. It belongs to the copiers of one loader. A slot is
+Imports no framework: a PageLocker locks. It belongs to the copiers of one loader. A slot is
 locked at its first copy, when it has memory, and stays locked while batches use it again: PageLock
 keeps its pages meanwhile.
 """
@@ -21,16 +21,16 @@ from reader.log import log as _log
 
 __all__ = ["Registrar"]
 
-_STALE = 4  # times the working set: a slot that so many copies did not read may be unlocked
+_STALE = 4  # working sets: after so many copies an unused slot may be unlocked
 
 
 class Registrar(Finalized):
-    """Locks slots, at most so many bytes of them, and unlocks them in the end.
+    """Page-locks slots, up to a limit in bytes, and unlocks them in the end.
 
     Args:
         locker: of the devices; None: nothing is locked.
         working_set: how many slots copies read in turn.
-        most_bytes: how much is locked at most; None: so many of the largest slot.
+        most_bytes: the limit; None: `working_set` times the largest slot.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Registrar(Finalized):
         self._failure: str | None = None
 
     def acquire(self, batch: LoDTensorArray) -> int | None:
-        """Lock the slot of a batch, which is copied next, unless it is locked or the limit says no.
+        """Lock the slot of the batch that is copied next, within the limit.
 
-        What is not locked is copied all the same, and staged by the driver. Returns what `release`
-        takes when the copy is done; None where there is no slot.
+        The driver stages the copy of an unlocked slot. Returns what `release` takes when the copy
+        is done; None: there is no slot.
         """
         address = batch.slot_address
         if self._locker is None or address is None:
@@ -102,7 +102,7 @@ class Registrar(Finalized):
         return True
 
     def _has_space(self, nbytes: int) -> bool:
-        """Whether the limit has room for a slot, if those are unlocked that nobody reads."""
+        """Whether a slot fits within the limit; unlocks unread slots to make space."""
         self._largest = max(self._largest, nbytes)
         most = self._limit()
         before = self._count - _STALE * self._working_set
@@ -114,7 +114,7 @@ class Registrar(Finalized):
         return nbytes <= most
 
     def _limit(self) -> int:
-        """Return how many bytes are locked at most."""
+        """Return the most bytes that may be locked."""
         if self._most_bytes is not None:
             return self._most_bytes
         return self._working_set * self._largest

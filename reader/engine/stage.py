@@ -23,10 +23,10 @@ Convert = Callable[[Any], Any]
 
 
 class Stage:
-    """Makes the user's batch of what a worker sent, for each place; nothing is counted before that.
+    """Makes the user's batch of what a worker sent, for each place; it is counted after that.
 
     Attributes:
-        places: how many.
+        places: how many there are.
         most_ahead: how many batches are landed before they are handed over, at most: those of one
             group, and with devices those whose copies run while the user works.
         hands_over_at_once: a batch can be handed over as soon as it is made.
@@ -34,11 +34,11 @@ class Stage:
             on place k.
 
     Args:
-        converts: for each place, what makes the user's batch; for a device its copier's `issue`.
-        drop_last_group: what becomes of a last group that is short: False: it is delivered; True:
-            it is left out; None: it is left out with a UserWarning that says so.
+        converts: the converter of each place; for a device its copier's `issue`.
+        drop_last_group: False: a short last group is delivered; True: it is left out; None: it is
+            left out with a UserWarning.
         copiers: for each place, if they are devices.
-        copies_ahead: for each device, how many copies are issued before their batches' turn.
+        copies_ahead: for each device, how many copies are issued before the turn of their batches.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Stage:
         self._drop_last_group = drop_last_group
 
     def converter(self, index: int, part: int = 0) -> Convert:
-        """Return what makes the user's batch of one.
+        """Return the converter of a batch.
 
         Args:
-            index: among those that are not handed over yet.
+            index: its place among the batches that are not handed over yet.
             part: its number among the batches of its step.
         """
         return self._converts[(part if self.has_step_batches else index) % self.places]
 
     def group_size(self, landed: list[Task]) -> int:
-        """Return how many of the batches that have landed are handed over next; 0: some lack."""
+        """Return how many landed batches are handed over next; 0: the group is not complete."""
         size = self.places
         if self.has_step_batches:
             size = 1 if not landed else max(1, landed[0].parts)
@@ -81,7 +81,7 @@ class Stage:
         return before is None or before.number + 1 != task.number or before.part + 1 != task.part
 
     def take(self, tasks: list[Task]) -> Made:
-        """Return what is handed over next, of batches that have landed; no copy is waited for."""
+        """Return what is handed over next, of landed batches; waits for no copy."""
         if self.copiers:
             values = [
                 self.copiers[place % self.places].deliver(task.value)
@@ -102,13 +102,13 @@ class Stage:
             )
 
     def has_space(self, index: int) -> bool:
-        """Whether the batch at an index could be landed now, without more copies than may be."""
+        """Whether the batch at an index could land now: its copier has space for a copy."""
         if self.has_step_batches:
             return all(copier.has_space for copier in self.copiers)
         return self.copiers[index % self.places].has_space
 
     def sweep(self) -> None:
-        """Let go of what copies that are done have held."""
+        """Release the slots of finished copies."""
         for copier in self.copiers:
             copier.sweep()
 
@@ -123,7 +123,7 @@ class Stage:
         return self._drop_last_group is False
 
     def warn_of_short_group(self, left: int, batches: int) -> None:
-        """Say that the last group is left out, unless the user wanted that.
+        """Warn that the last group is left out, unless the user asked for that.
 
         Args:
             left: how many batches it has.

@@ -7,12 +7,11 @@ The state it returns is the user's; the state it is given is copied.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
@@ -31,17 +30,16 @@ __all__ = ["LoaderState", "ResumePoint", "batches_of"]
 
 _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
-# of a position: the numbers of its samples, of batches of any size, stay within 64 bits
+# batches in a position: so the number of samples, with any batch size, fits into 64 bits
 _MAX_POSITION = 1 << 40
 
 
-@dataclasses.dataclass(frozen=True)
-class ResumePoint:
+class ResumePoint(NamedTuple):
     """Where in an epoch an iterator begins.
 
     Attributes:
         base_seed: what keys `sample_rng`.
-        at: how much was delivered before.
+        at: what was delivered before.
         order: the state of the order; None: it begins anew.
         worker_cursors: of the workers; None: these have no state.
         turn: whose turn it is; None: see `Engine._next_turn`.
@@ -51,7 +49,7 @@ class ResumePoint:
     """
 
     base_seed: int
-    at: Position = Position(0, 0)  # noqa: RUF009
+    at: Position = Position(0, 0)
     order: dict[str, Any] | None = None
     worker_cursors: WorkerCursors | None = None
     turn: int | None = None
@@ -80,7 +78,7 @@ class LoaderState:
         )
         self.base_seed = base_seed
         self._progress: Progress | None = None  # of the iterator that the user got last
-        self.pending: dict[str, Any] | None = None  # loaded, and not begun with yet
+        self.pending: dict[str, Any] | None = None  # loaded; no iterator has begun with it yet
 
     @property
     def progress(self) -> Progress | None:
@@ -109,7 +107,7 @@ class LoaderState:
             epoch: the number of the epoch that would begin next.
             sampler: the loader's.
             batch_sampler: the loader's.
-            draw_first: has the open epoch draw its first batch of indices, if it has not.
+            draw_first: has the open epoch draw its first batch of indices, unless it has.
             prefetched: the position in the next epoch, where it was begun ahead.
         """
         if self.pending is not None:
@@ -148,7 +146,7 @@ class LoaderState:
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
     def _open_state(self, progress: Progress) -> dict[str, Any]:
-        """Return what the state says of an epoch that is begun and not finished."""
+        """Return the entries for an epoch that is begun and not finished."""
         progress.count()
         batches, mark, beyond, workers = progress.position()
         state: dict[str, Any] = {
@@ -199,7 +197,7 @@ class LoaderState:
         return WorkerCursors(self._workers, size)
 
     def _workers_between(self) -> WorkerCursors | None:
-        """As `_next_workers`, with the state that the dataset has now if it runs in the trainer."""
+        """As `_next_workers`, with the current state of a dataset that runs in the trainer."""
         workers = self._next_workers()
         is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
         if workers is not None and is_at_hand and self.sends_snapshots:
@@ -227,16 +225,16 @@ class LoaderState:
         )
 
     def follow(self, prefetched: Progress) -> None:
-        """Begin an epoch that was begun ahead with what workers have sent by now.
+        """Give the epoch that was begun ahead the states that workers have sent.
 
-        The last batch of the epoch before is counted after this one began. Call it before anything
+        The last batch of the epoch before was counted after this one began. Call it before anything
         of the prefetched epoch is handed over.
         """
         if prefetched.worker_cursors is not None:
             prefetched.begin_with(self._next_workers())
 
     def choose(self, epoch: int) -> None:
-        """The user chose the next epoch: drop a loaded state of another one."""
+        """Drop a loaded state of another epoch than the one that the user chose."""
         if self.pending is not None and self.pending["epoch"] != epoch:
             self.pending = None
 
@@ -261,7 +259,8 @@ class LoaderState:
         """Have the next iterator begin where `state` was saved; returns its epoch.
 
         Raises:
-            StateError: the state is damaged, or not of such a loader. Nothing has changed then.
+            StateError: the state is damaged, or of another kind of loader. Nothing has changed
+                then.
         """
         config = self._config
         self._check(state, sampler, batch_sampler)
@@ -322,7 +321,7 @@ class LoaderState:
             check_order_state(batches, state.get("order"), every, state["batches"] > 0)
 
     def _check_beyond(self, state: dict[str, Any]) -> None:
-        """Refuse batches that were delivered before their turn, where none can have been."""
+        """Refuse early batches in the state of a loader that delivers none early."""
         beyond = state["beyond"]
         before = [state["batches"], *beyond]
         if beyond and (
@@ -347,13 +346,13 @@ class LoaderState:
             if was == value and type(was) is type(value):
                 continue
             if name == "length" and state["batches"] == 0:
-                continue  # a new epoch sees what there is
+                continue  # a new epoch sees the current dataset and samplers
             if name == "batch_size" and self._can_resize(was, state):
                 continue
             raise _unlike(name, was, value)
 
     def _can_resize(self, was: Any, state: dict[str, Any]) -> bool:
-        """Whether batches may have another size now: the position is known in samples."""
+        """Whether the batch size may differ: the position is known in samples."""
         is_size = was is None or (type(was) is int and was >= 1)
         is_known = state["samples"] is not None and not state["beyond"]
         return is_size and (self._kind == "iterable" or is_known)
@@ -389,7 +388,7 @@ def _unlike(name: str, was: Any, own: Any) -> StateError:
 
 
 def batches_of(sampler: Any, batch_sampler: Any) -> Any:
-    """Return what yields the lists of keys: the batch sampler, or one that does not batch."""
+    """Return the iterable of lists of keys: the batch sampler, or a NoBatching."""
     return NoBatching(sampler) if batch_sampler is None else batch_sampler
 
 

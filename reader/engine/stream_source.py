@@ -1,8 +1,8 @@
 """The tasks of an iterable dataset: round robin over the workers that are not exhausted.
 
-Imports the channel's task kinds and the table of tasks. What a worker drew from the user's
-generator cannot be drawn again: a batch for which there was no memory is asked for again, and the
-death of a worker ends its share.
+Imports the channel's task kinds and the table of tasks. Samples that a worker drew from the user's
+generator cannot be drawn again: so its worker keeps a batch that found no memory, and the death of
+a worker ends its share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reader.errors import InternalError
 
 __all__ = ["StreamSource"]
 
-_MOST_TRIES = 2  # to have a batch that found no memory
+_MOST_TRIES = 2  # for a batch that found no memory
 
 
 class _Share:
@@ -26,8 +26,8 @@ class _Share:
 
     Attributes:
         is_live: it is not exhausted.
-        deaths: of workers, before the first answer.
-        ended_by: the deaths for which it is over; empty: none.
+        deaths: of its workers before the first answer.
+        ended_by: the deaths that ended it; empty: none.
     """
 
     def __init__(self, is_live: bool) -> None:
@@ -54,46 +54,46 @@ class StreamSource:
     def __init__(self, table: TaskTable, num_workers: int) -> None:
         self._table = table
         known = table.worker_cursors.all
-        self._shares = [_Share(not known[worker].is_ended) for worker in range(num_workers)]
+        self._shares = [_Share(not known[worker_id].is_ended) for worker_id in range(num_workers)]
 
     # -- drawing ---------------------------------------------------------------------------------
 
     def draw(self) -> Task | None:
-        """Draw a task for the worker whose turn it is; None: every worker has come to its end."""
+        """Draw a task for the worker whose turn it is; None: every share has ended."""
         table, count = self._table, len(self._shares)
         turns = [(table.last_worker + 1 + step) % count for step in range(count)]
-        live = [worker for worker in turns if self._shares[worker].is_live]
+        live = [worker_id for worker_id in turns if self._shares[worker_id].is_live]
         if not live:
             return None
-        worker = live[0]
-        if not table.in_order:  # skip those that have more tasks than another one
+        worker_id = live[0]
+        if not table.in_order:  # skip workers that have more tasks than another one
             loads = table.loads()
-            worker = min(live, key=loads.__getitem__)
-        task = Task(TaskKind.TASK_NEXT, b"", worker)
+            worker_id = min(live, key=loads.__getitem__)
+        task = Task(TaskKind.TASK_NEXT, b"", worker_id)
         table.draw(task)
         return task
 
     def encode(self, task: Task) -> None:
-        """A task has no keys."""
+        """Do nothing: a task of a stream has no keys."""
         self._table.ready(task, task.kind, task.payload)
 
-    def note_share_end(self, worker: int) -> None:
+    def note_share_end(self, worker_id: int) -> None:
         """Skip a worker from now on."""
-        self._shares[worker].is_live = False
+        self._shares[worker_id].is_live = False
 
-    def is_live(self, worker: int) -> bool:
+    def is_live(self, worker_id: int) -> bool:
         """Whether the worker is not exhausted."""
-        return self._shares[worker].is_live
+        return self._shares[worker_id].is_live
 
     # -- what went wrong -------------------------------------------------------------------------
 
     def short_of_memory(self, task: Task) -> Remedy:
-        """Ask the worker again, which keeps the samples; after two tries the exception is raised.
+        """Ask the worker again, which keeps the samples; after two tries raise the exception.
 
         The next call starts over.
         """
         share = self._shares[task.worker]
-        if share.ended_by:  # it died since, and the batch's samples with it
+        if share.ended_by:  # the worker died since; the samples are lost
             task.deaths = share.ended_by
             return Remedy.RAISE
         task.tries += 1
@@ -103,33 +103,33 @@ class StreamSource:
         return Remedy.ASK_AGAIN
 
     def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:
-        """A worker died: another one begins its share anew, or the share is over."""
-        worker, table = death.worker_id, self._table
-        share = self._shares[worker]
-        mine = [task for task in table.unanswered() if task.worker == worker]
+        """After a death, begin the share anew in another worker, or end it."""
+        worker_id, table = death.worker_id, self._table
+        share = self._shares[worker_id]
+        mine = [task for task in table.unanswered() if task.worker == worker_id]
         lost = [task for task in mine if task.number in death.lost]
         # what has another state, or is in flight and not lost, was answered
-        has_answered = table.has_answered(worker) or any(
+        has_answered = table.has_answered(worker_id) or any(
             task.state != TaskState.HELD and task not in lost for task in mine
         )
         # those asked again come first: their turn is the earliest
         mine = [task for task in mine if task in lost or task.state == TaskState.HELD]
         if death.is_used_up or not share.is_live:
-            share.is_live = False  # exhausted, or its end is on the way: nobody begins it anew
-            self._end_by(share, worker, share.ended_by or [death])
+            share.is_live = False  # exhausted, or its end is on the way: it does not begin anew
+            self._end_by(share, worker_id, share.ended_by or [death])
             if any(task.kind == TaskKind.TASK_AGAIN for task in mine):
                 return _raised(mine, share.ended_by)
             return [(task, Loss.ENDED) for task in mine]
         if not has_answered and not self._is_hopeless(share, death, mine, worker_retries):
             # nothing of its share was delivered: the new worker begins it anew
             return [(task, Loss.AGAIN) for task in lost]
-        full = [task for task in self._aside_of(worker) if _is_full(task.value)]
+        full = [task for task in self._aside_of(worker_id) if _is_full(task.value)]
         if not mine and not full:
-            mine = [self._next_of(worker)]
+            mine = [self._next_of(worker_id)]
         share.is_live = False
         deaths, share.deaths = share.deaths, []
-        self._end_by(share, worker, deaths if death in deaths else [*deaths, death])
-        # it is told of once, in the place of the first batch that is lost; the others have none
+        self._end_by(share, worker_id, deaths if death in deaths else [*deaths, death])
+        # the first lost task gets the exception; the others end without one
         first = min([*mine, *full], key=lambda task: task.turn)
         for task in full:
             if task is not first:
@@ -138,23 +138,23 @@ class StreamSource:
             return [(task, Loss.ENDED) for task in mine]
         return _raised(mine, share.ended_by)
 
-    def _next_of(self, worker: int) -> Task:
-        """Draw until it is the turn of a worker, which has no task, and return its task."""
+    def _next_of(self, worker_id: int) -> Task:
+        """Draw until the turn of a worker that has no task, and return its task."""
         while True:
             task = self.draw()
             if task is None:
-                raise InternalError(f"worker {worker} is exhausted and was to have a task")
+                raise InternalError(f"worker {worker_id} is exhausted and was to have a task")
             self.encode(task)
-            if task.worker == worker:
+            if task.worker == worker_id:
                 return task
 
-    def _aside_of(self, worker: int) -> list[Task]:
-        return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker]
+    def _aside_of(self, worker_id: int) -> list[Task]:
+        return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker_id]
 
-    def _end_by(self, share: _Share, worker: int, deaths: list[Death]) -> None:
+    def _end_by(self, share: _Share, worker_id: int, deaths: list[Death]) -> None:
         share.ended_by = deaths
-        for task in self._aside_of(worker):
-            task.deaths = deaths  # if it was to be asked for again, that cannot be
+        for task in self._aside_of(worker_id):
+            task.deaths = deaths  # a task that was to be asked for again is lost
 
     def _is_hopeless(
         self, share: _Share, death: Death, mine: list[Task], worker_retries: int
@@ -171,6 +171,6 @@ def _is_full(answer: Any) -> bool:
 
 
 def _raised(tasks: list[Task], deaths: list[Death]) -> list[tuple[Task, Loss]]:
-    """The deaths are raised in the place of the first task, and the others end."""
+    """Raise the deaths in the place of the first task, and end the others."""
     tasks[0].deaths = deaths
     return [(task, Loss.ENDED if at else Loss.RAISED) for at, task in enumerate(tasks)]

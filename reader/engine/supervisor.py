@@ -40,7 +40,7 @@ from reader.worker.loop import WorkerError
 __all__ = ["EpochEnded", "Supervisor"]
 
 _SINGLE = (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
-_IDLE_DEATHS = 3  # per worker, without any batch in between: something kills them all
+_IDLE_DEATHS = 3  # per worker, without a batch in between: then something kills them all
 
 
 class EpochEnded(Exception):
@@ -48,7 +48,7 @@ class EpochEnded(Exception):
 
 
 class Supervisor:
-    """Waits for answers; meanwhile it replaces workers, gives tasks up and frees memory.
+    """Waits for answers; meanwhile it replaces workers, drops tasks and frees memory.
 
     Args:
         loan: of the backend that makes the batches.
@@ -57,7 +57,7 @@ class Supervisor:
         progress: of the epoch, for messages.
         options: see EpochOptions.
         stats: the times of waiting.
-        look: called before each wait, and changes what there is; None: nothing does.
+        look: called before each wait; changes workers and batches in flight. None: nothing does.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Supervisor:
         self._options = options
         self._stats = stats
         self._is_torn = False  # a wait was cut short: a notice may be unhandled
-        # from the beginning: loops over loaders with the same workers look at its samples, too
+        # from the beginning: loaders with the same workers look at its samples, too
         self._watchdog = Watchdog(
             backend, self._table, options.epoch, options.warn_after, options.hang_after
         )
@@ -96,7 +96,7 @@ class Supervisor:
         return not self._table.is_closed and self._backend.is_usable
 
     def check_backend(self) -> None:
-        """Raise where the backend was closed, or belongs to another process."""
+        """Raise ReaderError if the backend was closed, or belongs to another process."""
         if self._backend.is_usable:
             return
         if self._backend.is_open:
@@ -127,7 +127,7 @@ class Supervisor:
         was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
-            # an unhandled notice is left to the next call that has to wait
+            # the next call that waits handles the notice
             self._is_torn, self._stats.last_wait_s = was_torn, 0.0
             return item
         if self._look is not None:
@@ -147,8 +147,8 @@ class Supervisor:
                 rest = None
                 if timeout_s is not None:
                     rest = max(0.0, timeout_s - (feeder.clock_s() - began_s))
-                # a worker thread that holds the lock of the random state must be waited for: the
-                # error is raised when the late batch comes, and the next call returns that batch
+                # a worker thread in a hold must be waited for: the error is raised when the
+                # late batch comes, and the next call returns that batch
                 limit = rest if self._options.is_eager else None
                 pause = self._watchdog.pause_s
                 if pause is not None and (limit is None or pause < limit):
@@ -175,7 +175,7 @@ class Supervisor:
         """Return the next batch or Failure where it has come, else None; blocks on nothing."""
         item = self._feeder.take(0)
         if item is None:
-            self._is_torn = True  # a notice, which the next wait attends to
+            self._is_torn = True  # a notice, which the next wait handles
         return None if item is False else item
 
     def make(self) -> Any:
@@ -195,15 +195,15 @@ class Supervisor:
         return item
 
     def tell_slow(self) -> None:
-        """Tell of the next batch, which this thread made in many seconds."""
+        """Log that this thread was slow to make the next batch."""
         self._watchdog.tell_made(self.next_number(), self._stats.last_wait_s)
 
     def _attend(self) -> None:
-        """Handle what else happened: a worker failed to start, died, or has room again."""
+        """Handle a notice: a worker failed to start, died, or has space for a task again."""
         if self._table.is_closed:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
-        with interrupt_after():  # told once in a run: before Ctrl-C is raised, note at which batch
+        with interrupt_after():  # told once in a run: noted before Ctrl-C is raised
             while (failed := self._feeder.failed_worker()) is not None:
                 self._note_failed(failed)
         death = None
@@ -227,20 +227,20 @@ class Supervisor:
         return exception_of(self._backend, item, carried, task.keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
-        """A worker failed to start, and is not replaced: raise that at its first batch, or now."""
+        """Raise a failed start in the place of the worker's first batch, or now."""
         table = self._table
         lost = [table[each] for each in self._feeder.detach(failed.worker).seqs if each in table]
         tasks = sorted([*lost, *table.held_by(failed.worker)], key=lambda task: int(task.number))
         if not tasks:
             self.raise_failed(failed)
         tasks[0].start_failure = failed
-        self._source.note_share_end(failed.worker)  # nobody would take its next task
+        self._source.note_share_end(failed.worker)  # no worker would take its next task
         for task in tasks:
             table.note_lost(task)
             self._feeder.drop_task(task.number, failed.worker, task is not tasks[0])
 
     def raise_failed(self, failed: Failure) -> NoReturn:
-        """End the epoch with what kept a worker from starting; the workers end."""
+        """End the epoch with the exception of a failed start; the workers end."""
         self._table.note_end(failed_start(self._backend, failed, self._options))
         self._abort()
         raise EpochEnded
@@ -286,7 +286,7 @@ class Supervisor:
     def _mark_bad(self, task: Task, death: Death) -> bool:
         """Have a batch made without the sample at which its worker hung or died.
 
-        False: samples may not fail, or nobody knows at which one it was.
+        False: samples may not fail, or the sample is unknown.
         """
         if not self._options.tolerates or self._table.is_stream:
             return False
@@ -298,7 +298,7 @@ class Supervisor:
             row = 0
         own, is_single = own_keys(keys), task.kind in _SINGLE
         if row < 0 and not is_single and len(own) == len(keys):
-            # __getitems__ fetched them all: have each fetched by itself, to see which it is
+            # __getitems__ fetched them all: fetch each by itself, to find the bad one
             task.hung = None
             task.kind, task.payload = TaskKind.TASK_KEYS, pickle.dumps([OneByOne(), *own], 5)
             return True
@@ -311,7 +311,7 @@ class Supervisor:
         else:
             told = "LoadTimeout", f"it took longer than hang_after={self._options.hang_after:g} s"
         key = keys[row]
-        if type(key) is BadKey:  # it was at one that takes its place
+        if type(key) is BadKey:  # it was at the sample that replaces a bad one
             keys[row] = key._replace(passed=key.passed + 1)
         else:
             keys[row] = BadKey(key, f"reader.errors.{told[0]}", told[1])
@@ -329,7 +329,7 @@ class Supervisor:
             self._abort()
 
     def _abort(self) -> None:
-        """End workers that cannot continue; the next epoch starts new ones."""
+        """Close workers that cannot continue; the next epoch starts new ones."""
         self._table.is_closed = True
         self._backend.close_soon(0.0)
         self._loan.release()
@@ -342,7 +342,7 @@ class Supervisor:
         if remedy is Remedy.RAISE:
             if not self._table.is_stream:
                 return False
-            if task.deaths:  # its worker died since, and the samples with it
+            if task.deaths:  # its worker died since; the samples are lost
                 item.kind = FailureKind.LOST
                 return False
             with interrupt_after():
@@ -355,11 +355,11 @@ class Supervisor:
         return True
 
     def _shrink(self) -> None:
-        """There is no memory for the next batch: keep fewer in flight, and have it made again."""
+        """Have a batch that found no memory made again, with fewer in flight."""
         table = self._table
         for task in table.unanswered():
             if task.start_failure is not None:
-                self.raise_failed(task.start_failure)  # its place in the order is forgotten below
+                self.raise_failed(task.start_failure)  # the new run drops its place
         self._halve()
         with interrupt_after():  # within it tasks count as held and as in flight
             table.make_again(table.unanswered())
@@ -371,10 +371,10 @@ class Supervisor:
         self._dispatcher.fill()
 
     def _ask_again(self, task: Task, item: Failure) -> None:
-        """A worker had no memory for a batch, and keeps its samples: ask for it before all others.
+        """Ask a worker again for the batch that found no memory, before all others.
 
-        The first time the request is sent as soon as the worker has room; the second time when no
-        other batch takes up memory.
+        It keeps the samples. The first request is sent as soon as the worker has space for a task;
+        the second one when no other batch takes up memory.
         """
         with interrupt_after():
             is_new = task.kind != TaskKind.TASK_AGAIN
@@ -386,7 +386,7 @@ class Supervisor:
             self.set_aside(self.wait())
         self._feeder.trim()
         if is_last:
-            self._await_idle()  # the other workers give the slots back that they do not need
+            self._await_idle()  # the other workers release the slots that they do not need
         if task.deaths:
             return  # its worker died just now
         with interrupt_after():
@@ -394,7 +394,7 @@ class Supervisor:
             self._dispatcher.send_held()
 
     def set_aside(self, item: Any) -> None:
-        """Accept what came before its turn, as a copy outside of the arena."""
+        """Accept an answer before its turn, as a copy outside of the arena."""
         with interrupt_after():
             task = self._table.arrive(item.seq)
             kept = item.private_copy() if type(item) is LoDTensorArray else item
@@ -412,9 +412,9 @@ class Supervisor:
             )
 
     def _await_idle(self) -> None:
-        """Wait until no worker has anything to do; `timeout` at most."""
+        """Wait until no worker has a task; `timeout` seconds at most."""
         while self._feeder.is_busy():
             self._is_torn = True
             if self._feeder.take(self._options.timeout_s) is not None:
-                return  # it is late; or a Failure is here, which stays until it is accepted
+                return  # late; or a Failure has come, which stays until it is accepted
             self._attend()

@@ -24,7 +24,7 @@ class Loss(enum.Enum):
 
 
 class Remedy(enum.Enum):
-    """What is done for a task whose worker had no memory for its batch."""
+    """The remedy for a task whose worker had no memory for its batch."""
 
     SHRINK = "fewer tasks are kept in flight, and it is sent again"
     ASK_AGAIN = "its worker keeps the samples, and is asked again before all others"
@@ -50,7 +50,7 @@ class TaskSource(Protocol):
         has, where the next `batches` are those of a built-in sampler and need nothing else.
         """
 
-    def note_share_end(self, worker: int) -> None:
+    def note_share_end(self, worker_id: int) -> None:
         """Draw no more tasks for a worker, whose copy of an iterable dataset is exhausted."""
 
     def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:

@@ -1,4 +1,4 @@
-"""How many workers there should be, and how many batches each has in flight: found while training.
+"""Find, while training, how many workers and how many batches in flight for each pay off.
 
 Imports the standard library alone: it is fed numbers and returns numbers, and knows no worker.
 """
@@ -12,23 +12,23 @@ from typing import NamedTuple
 __all__ = ["Choice", "Reading", "Tuner"]
 
 _WAITS = 0.03  # of the time: below that nobody waits
-_BUSY = 0.8  # of the workers' time: above that they are what is waited for
-_GAIN = 1.04  # batches per second after a change, as a multiple, for more to be kept
-_SAME = 0.98  # the same, for workers beyond the cores to rest
-_CLEAR = 1.3  # the same, for it to be kept at once; for less, what there was is tried again
-_SPARE = 1.3  # workers that are kept, as a multiple of those that are busy
-_COMPUTES = 0.85  # of the time of a batch: from there on a worker has a core to itself
-_BEYOND = 1.2  # workers from which there are too many, as a multiple of those that fill the cores
+_BUSY = 0.8  # share of the workers' time: above it the loop waits for workers
+_GAIN = 1.04  # gain in batches per second, as a factor, that keeps a larger choice
+_SAME = 0.98  # the same, to rest workers beyond the cores
+_CLEAR = 1.3  # the same, to keep it at once; for less, the old choice is tried again
+_SPARE = 1.3  # workers that are kept, as a multiple of the busy ones
+_COMPUTES = 0.85  # share of a batch's time: from there on a worker needs a core of its own
+_BEYOND = 1.2  # too many workers, as a multiple of those that fill the cores
 _UNEVEN = 1.3  # workers that wait in between, as a multiple of those that fill the cores
-_PART = 0.4  # of a core: for less there is no worker more
-_LEAP = 4  # times as many workers at once
-_CLOSE = 0.08  # a gain so close to what it takes is measured for longer
-_LONGEST = 3  # readings' length that is
+_PART = 0.4  # share of a core: for less, no worker is added
+_LEAP = 4  # the most workers after one change, as a multiple
+_CLOSE = 0.08  # a gain so near to the needed one is measured for longer
+_LONGEST = 3  # how much longer, as a multiple of a reading
 _SETTLE_S = 0.03  # before a reading
 _LEAST_S = 0.1  # of a reading
 _LEAST_BATCHES = 12
-_LONG_S = 5.0  # after which fewer batches do
-_FIRST_PAUSE, _LONGEST_PAUSE = 8, 256  # readings before what did not help is tried again
+_LONG_S = 5.0  # after which fewer batches make a reading
+_FIRST_PAUSE, _LONGEST_PAUSE = 8, 256  # readings before a change that did not help is tried again
 
 
 class Choice(NamedTuple):
@@ -76,7 +76,7 @@ class Reading(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """The part of the time of a batch in which it computes, or would; None: unknown."""
+        """The share of a batch's time in which it needs a core; None: unknown."""
         # clocks of a worker that was replaced begin anew
         if self.cpu_s is None or self.cpu_s <= 0:
             return None
@@ -84,13 +84,13 @@ class Reading(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """A change that is tried.
+    """A change on trial.
 
     Attributes:
-        before: what there was.
-        rate: what it gave, in batches per second.
+        before: the choice before it.
+        rate: of that choice, in batches per second.
         needed: the gain that keeps the change.
-        is_check: what there was is tried again, since the gain of a change was small.
+        is_check: it tries the old choice again, since the gain of a change was small.
     """
 
     before: Choice
@@ -100,18 +100,18 @@ class _Trial(NamedTuple):
 
 
 class Tuner:
-    """Tries a change where it may help, and takes it back where it did not.
+    """Tries a change that may help, and takes it back if it did not.
 
-    While the loop waits and the workers are busy, there are as many as the step needs by what was
-    measured, four times as many at most at once; while the loop waits and workers are idle, more
-    batches are in flight. Workers that compute all the time are no more than there are cores. A
-    change that does not bring 4 % more batches is taken back, and for a small gain what there was
-    is tried once more, since other programs may have made it; when no change is left, they are
-    tried again after ever longer times. Workers that nobody waits for rest.
+    While the loop waits and the workers are busy, it adds the workers that the measured step needs,
+    up to four times as many at once. While the loop waits and workers are idle, it adds batches in
+    flight. It has no more workers than cores if they compute all the time. It takes a change back
+    that does not bring 4 % more batches. After a small gain it tries the old choice once more,
+    since another program may have caused the gain. When no change is left, it tries all of them
+    again after ever longer times. It rests workers that the loop does not need.
 
     Args:
-        choice: to begin with.
-        most: of each.
+        choice: the first one.
+        most: the most workers and batches in flight.
         is_free: which of both may change: (num_workers, factor).
         cores: that workers may use.
     """
@@ -124,23 +124,23 @@ class Tuner:
         self._is_free = is_free
         self._cores = cores
         self._changed: Reading | None = None  # the sums at the last change
-        self._last: Reading | None = None  # where the reading begins; None: not yet
+        self._last: Reading | None = None  # the sums where the reading begins; None: not yet
         self._settle = 1  # batches from a change to a reading
         self._trial: _Trial | None = None
-        self._bound: int | None = None  # of batches in flight, for want of memory
-        self._failed: frozenset[Choice] = frozenset()  # in the place of the choice
+        self._bound: int | None = None  # the most batches in flight, where memory is short
+        self._failed: frozenset[Choice] = frozenset()  # tried, without a gain
         self._pause = 0  # readings until the next trial
         self._next_pause = _FIRST_PAUSE
 
     def begin(self) -> None:
-        """Sums begin anew: the next reading says nothing of what was before."""
+        """Begin anew with new sums: the next reading has nothing of the old ones."""
         self._changed = self._last = None
         self._settle = self.choice.num_workers
 
     def limit(self, num_workers: int) -> Choice:
-        """Have no more workers than these from now on, which may be more than before.
+        """Change the most workers, up or down.
 
-        Returns what there should be.
+        Returns the choice from now on.
         """
         if num_workers == self._most.num_workers:
             return self.choice
@@ -151,7 +151,7 @@ class Tuner:
         return self.choice
 
     def fit(self, in_flight: int) -> Choice:
-        """Have no more batches in flight than these from now on; returns what there should be."""
+        """Limit the batches in flight from now on; returns the choice."""
         num_workers, factor = self.choice
         if self._is_free[1]:
             least = 2 if self._is_free[0] else 1
@@ -163,7 +163,7 @@ class Tuner:
         return self.choice
 
     def is_due(self, seconds: float, batches: int) -> bool:
-        """Whether `read` has something to do at these sums."""
+        """Whether `read` would act on these sums."""
         num_workers = self.choice.num_workers
         if self._changed is None:
             return True
@@ -180,7 +180,7 @@ class Tuner:
         return max(_LEAST_BATCHES, 3 * self.choice.num_workers)
 
     def read(self, now: Reading) -> Choice:
-        """Return what there should be from now on.
+        """Return the choice from now on.
 
         Args:
             now: sums since the beginning.
@@ -196,14 +196,14 @@ class Tuner:
             self.choice = self._decided(found)
             if self.choice != before:
                 self._changed, self._last = now, None
-                # what was sent before comes first; then each place in flight has fresh memory
+                # tasks from before come first; then each place in flight takes fresh memory
                 self._settle = max(
                     2 * before.num_workers, self.choice.num_workers * self.choice.factor
                 )
         return self.choice
 
     def _is_close(self, found: Reading) -> bool:
-        """Whether a trial's gain is too near to what it takes, and is measured for longer."""
+        """Whether a trial's gain is too near to the needed one to be judged now."""
         if self._trial is None or found.seconds >= _LONG_S:
             return False
         is_long = found.seconds >= _LONGEST * _LEAST_S and found.batches >= _LONGEST * self._enough
@@ -240,7 +240,7 @@ class Tuner:
         return self._bound is None or choice.num_workers * choice.factor <= self._bound
 
     def _judged(self, rate: float) -> Choice | None:
-        """Judge a trial by its rate; returns what there should be, None: what there is."""
+        """Judge a trial by its rate; returns a new choice, or None to keep the current one."""
         trial, self._trial = self._trial, None
         if trial is None:
             return None
@@ -259,7 +259,7 @@ class Tuner:
         return None if helped else trial.before
 
     def _candidates(self, found: Reading, limit: int) -> Iterator[Choice]:
-        """Yield what may help against waiting, the likeliest first, up to `limit` workers."""
+        """Yield choices that may shorten the waits, the likeliest first, up to `limit` workers."""
         num_workers, factor = self.choice
         deeper = Choice(num_workers, min(self._most.factor, 2 * factor))
         if not self._is_free[0]:

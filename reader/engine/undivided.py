@@ -1,7 +1,7 @@
-"""Tell, once, of a loader that gives each rank of a training all samples.
+"""Warn, once, of a loader that gives each rank of a training all samples.
 
-Imports the rule of `reader.data.distributed_env`. Looks at samplers and datasets of the user, and
-calls nothing of them but `__len__`; the epoch's progress calls what it is given here.
+Imports the rule of `reader.data.distributed_env`. It calls no method of the user's samplers and
+datasets but `__len__`; the epoch's progress calls the listener that is made here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def warn_if_undivided(
 ) -> None:
     """Warn where several ranks train together, and each reads all samples of a loader.
 
-    Of a stream that is known when its first batch was delivered: the warning then comes.
+    For a stream the warning comes with its first batch: only then it is known.
 
     Args:
         config: the loader's.
@@ -43,7 +43,7 @@ def warn_if_undivided(
     """
     try:
         ranks = known_ranks()
-    except ConfigError:  # raised where they are needed: nobody knows here
+    except ConfigError:  # they are unknown; the error is raised where they are needed
         return
     if ranks is None or ranks.world_size == 1:
         return
@@ -114,7 +114,7 @@ def _level_of_loop() -> int:
 
 
 def _knows_ranks(found: list[Any], depth: int = 0) -> bool:
-    """Whether one of these, or what it holds, is of a kind that divides among ranks."""
+    """Whether one of these objects, or one inside of them, divides samples among ranks."""
     for each in found:
         # not getattr, which may run code of the user
         if any(inspect.getattr_static(each, name, None) is not None for name in _OF_RANKS):
@@ -129,7 +129,7 @@ def _knows_ranks(found: list[Any], depth: int = 0) -> bool:
 
 
 def _is_part(sampler: Any, dataset: Any) -> bool:
-    """Whether a sampler yields fewer indices than the dataset has samples, as far as is known."""
+    """Whether a sampler is known to yield fewer indices than the dataset has samples."""
     batch_size = getattr(sampler, "batch_size", 1)
     inner = getattr(sampler, "sampler", None)
     try:

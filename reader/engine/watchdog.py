@@ -1,4 +1,4 @@
-"""What is told, and done, about a sample that takes very long while the loop waits for it.
+"""Log a sample that takes very long while the loop waits for it, and kill a worker that hangs.
 
 Imports the tasks, backends, their log of times, and the stacks of workers. A Watchdog belongs to
 the supervisor of one epoch, and looks only while that waits, or that of a loader with the same
@@ -24,20 +24,20 @@ from reader.worker.bad_sample import BadKey, own_keys
 __all__ = ["Hung", "Watchdog"]
 
 _RECORD = np.dtype(list(FIELDS))
-_LOOKS = 8  # in the time after which a sample is told
+_LOOKS = 8  # looks in the time after which a sample is logged
 _LEAST_S = 0.02
-_TICK_S = 1.0  # between two looks whether this process was stopped, at most
+_TICK_S = 1.0  # the most between two checks whether this process was stopped
 _MOST_S = 5.0
-_MOST = 0.5  # a share of the time of a batch for which one of its samples is named
+_MOST = 0.5  # share of a batch's time from which on its slowest sample is named
 
 
 class Hung(NamedTuple):
-    """A sample that took longer than `hang_after`, whose worker was ended.
+    """A sample that took longer than `hang_after`; its worker was killed.
 
     Attributes:
-        row: in its batch; -1: of no sample in particular.
+        row: of the sample in its batch; -1: unknown.
         seconds: that it had taken.
-        stack: of the worker; "" where it could not be had.
+        stack: of the worker; "": unknown.
     """
 
     row: int
@@ -46,14 +46,14 @@ class Hung(NamedTuple):
 
 
 class Watchdog:
-    """Looks at what workers are at.
+    """Looks at the samples that workers are at.
 
     Args:
         backend: of the workers.
-        table: the tasks of the epoch; a task learns there that its worker hung.
+        table: the tasks of the epoch; a task notes there that its worker hung.
         epoch: its number, for messages.
-        warn_after: seconds after which a sample is told once; None: never.
-        hang_after: seconds after which its worker is ended; None: never.
+        warn_after: seconds after which a sample is logged, once; None: never.
+        hang_after: seconds after which its worker is killed; None: never.
 
     Attributes:
         own_pause_s: how long a wait may last before the next look; None: there is none.
@@ -68,7 +68,7 @@ class Watchdog:
         hang_after: float | None,
     ) -> None:
         self._backend, self._table, self._epoch = backend, table, epoch
-        self._clock_s = backend.feeder.clock_s  # a worker is not slow while this process stands
+        self._clock_s = backend.feeder.clock_s  # while this process is stopped no worker is slow
         self._warn_after, self._hang_after = warn_after, hang_after
         limits = [limit for limit in (warn_after, hang_after) if limit is not None]
         self.own_pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
@@ -82,12 +82,12 @@ class Watchdog:
 
     @property
     def pause_s(self) -> float | None:
-        """How long a wait may last before the next look, of whichever loader has these workers."""
+        """How long a wait may last before the next look, for any loader with these workers."""
         found = [self.own_pause_s, *(watch.own_pause_s for watch in self._find_beside())]
         return min((pause for pause in found if pause is not None), default=None)
 
     def look(self) -> None:
-        """Tell what takes long, and end workers that hang: also at samples of other loaders.
+        """Log slow samples, and kill workers that hang, also at samples of other loaders.
 
         A loader that waits for a shared worker may wait for a sample of another one, whose program
         does not look meanwhile.
@@ -119,14 +119,14 @@ class Watchdog:
             self._judge(status, now - since)
 
     def tell_made(self, number: int, took_s: float) -> None:
-        """Tell of the batch that the thread that iterates has just made, and what took so long.
+        """Log the batch that the thread that iterates has just made, and its slow sample.
 
         Samples of `__getitems__` are not known one by one.
         """
         ended_ns = time.monotonic_ns()
         batch, took = f"batch {number} of epoch {self._epoch}", f"took {took_s:.1f} s"
         records = np.frombuffer(self._backend.feeder.times.last(1), _RECORD)
-        # a batch that failed has no record: then it is that of an earlier one
+        # a failed batch has no record: this one is of an earlier batch
         if len(records) and records[0]["begun_ns"] >= ended_ns - (took_s + _LEAST_S) * 1e9:
             keys = own_keys(self._table.keys_of(int(records[0]["seq"])))
             slowest_s, row = int(records[0]["slowest_ns"]) * 1e-9, int(records[0]["slowest_row"])
@@ -149,7 +149,7 @@ class Watchdog:
             stack = _stack(status)
             now = self._backend.statuses()[status.worker_id]
             if (now.pid, now.batch, now.sample) != (status.pid, status.batch, status.sample):
-                return  # it went on meanwhile
+                return  # the worker continued meanwhile
             self._table[status.batch].hung = Hung(status.sample, seconds, stack)
             if self._backend.kill_worker(status.worker_id):
                 end = ", which is ended and replaced"
@@ -161,7 +161,7 @@ class Watchdog:
             _log.warning("%s", self._said(status, seconds, _stack(status)))
 
     def _said(self, status: WorkerStatus, seconds: float, stack: str, end: str = "") -> str:
-        """Return who is at what, since when, and where in the code."""
+        """Return a text: which worker is at which sample, since when, where in the code."""
         batch, row = status.batch, status.sample
         who = self._backend.name_of(status.worker_id)
         if status.activity is WorkerActivity.STARTING:
@@ -175,7 +175,7 @@ class Watchdog:
 
 
 def _sample(keys: list[Any], row: int, batch: str) -> str:
-    """Name a sample by its key, where its batch has keys, and by its place."""
+    """Name a sample by its key, if its batch has keys, and by its row."""
     if row >= len(keys):
         return f"sample {row} of {batch}"
     key = keys[row]

@@ -1,4 +1,4 @@
-"""Where each worker is in its copy of a dataset, as states save it.
+"""The position of each worker in its copy of a dataset, as states save it.
 
 Imports `reader.data` and the types that cross. WorkerCursors never change once the table of an
 epoch has them: counting makes new ones, so that a state that another thread saves is whole.
@@ -47,7 +47,7 @@ class WorkerCursor:
         self._pickled: bytes | None = None  # a state as the worker sent it, not unpickled yet
         self.before: list[list[int]] = []
         self.draws: list[list[int]] = []
-        self.full = 0  # batches of the usual size behind those in `draws`
+        self.full = 0  # full batches after those in `draws`
         self.made = 0  # batches of this epoch, exceptions in their places too
         self.is_ended = False
         # resumed with another number of workers: the items of `shard` that the former ones left
@@ -55,7 +55,7 @@ class WorkerCursor:
         self.shares: dict[str, Any] | None = None  # what `shard` divided
 
     def copied(self) -> WorkerCursor:
-        """Return one at the same position; copy.copy takes five times as long."""
+        """Return a copy; copy.copy takes five times as long."""
         made = WorkerCursor(self._state)
         made._pickled = self._pickled
         made.before, made.draws, made.full = self.before, self.draws, self.full
@@ -104,7 +104,7 @@ class WorkerCursor:
     def next_epoch(self, has_dataset_state: bool) -> WorkerCursor:
         """Return the cursor with which a persistent worker begins the next epoch.
 
-        `has_dataset_state`: the dataset has one; it is that of an iterator which is the dataset.
+        `has_dataset_state`: the dataset has a state, which is also its iterator's if both are one.
         """
         state = self.state
         found: dict[str, Any] = {name: state[name] for name in ("dataset", "rng") if name in state}
@@ -136,7 +136,7 @@ class WorkerCursor:
 
     @property
     def taken(self) -> int:
-        """How many samples were drawn in this epoch, if no state of the dataset counts them."""
+        """How many samples of this epoch were drawn, unless a state of the dataset counts them."""
         return sum(count * size for count, size in [*self.before, *self.draws])
 
     @classmethod
@@ -165,7 +165,7 @@ class WorkerCursor:
         return cursor
 
     def _check_count(self) -> None:
-        """Refuse a count of batches of which nothing says how many samples they took."""
+        """Refuse a count of batches whose numbers of samples are unknown."""
         recorded = sum(count for count, _ in [*self.before, *self.draws])
         is_position = "dataset" in self._state or "iterator" in self._state
         if self.left is None and (
@@ -191,15 +191,15 @@ class WorkerCursors:
         self.batch_size = batch_size
         self.last = num_workers - 1  # the worker whose answer was delivered last
         self._before = 0  # batches that other workers delivered
-        # until a batch is delivered: the former workers' cursors as they were saved, and their last
+        # until a batch is delivered: the saved cursors of the former workers, and their last worker
         self._origin: tuple[list[dict[str, Any]], int] | None = None
-        self.awaited: set[int] = set()  # those whose states at the beginning are still to come
+        self.awaited: set[int] = set()  # workers whose initial states are still to come
 
     @classmethod
     def divided_anew(
         cls, saved: list[WorkerCursor], last: int, num_workers: int, batch_size: int, delivered: int
     ) -> WorkerCursors:
-        """Return cursors for another number of workers, which divide what the saved ones left.
+        """Return cursors for another number of workers, which divide the remaining items.
 
         Raises:
             StateError: the dataset does not divide its items by `shard`, one sample for each item.
@@ -223,7 +223,7 @@ class WorkerCursors:
         return made
 
     def count_before(self, delivered: int) -> None:
-        """Note how many batches were delivered in all, by the former workers too."""
+        """Note how many batches were delivered, those of the former workers included."""
         self._before = delivered - sum(cursor.made for cursor in self.all)
 
     def after(self, tasks: list[Task], is_stream: bool) -> WorkerCursors:
@@ -231,65 +231,65 @@ class WorkerCursors:
 
         Args:
             tasks: in the order of delivery of each worker.
-            is_stream: they are of an iterable dataset; else they may have snapshots, and count for
-                no worker.
+            is_stream: the tasks are of an iterable dataset; else they may have snapshots, and count
+                for no worker.
         """
         if not is_stream and all(task.snapshot is None for task in tasks):
             return self
         made = copy.copy(self)
         changed: dict[int, WorkerCursor] = {}
         for task in tasks:
-            worker = task.worker if is_stream else _sender_of(task)
-            if worker is None:
+            worker_id = task.worker if is_stream else _sender_of(task)
+            if worker_id is None:
                 continue
-            if worker not in changed:
-                changed[worker] = self.all[worker].copied()
+            if worker_id not in changed:
+                changed[worker_id] = self.all[worker_id].copied()
             if is_stream:
-                changed[worker].count(task, self.batch_size)
+                changed[worker_id].count(task, self.batch_size)
             elif task.snapshot is not None:
-                changed[worker].take(task.snapshot, self.batch_size)
-        made.all = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
+                changed[worker_id].take(task.snapshot, self.batch_size)
+        made.all = [changed.get(worker_id, cursor) for worker_id, cursor in enumerate(self.all)]
         if is_stream:
             made.last, made._origin = tasks[-1].worker, None
         return made
 
     def expect_initial_states(self) -> None:
-        """Expect the states of workers that start from a beginning; those of others are known."""
-        for worker, cursor in enumerate(self.all):
+        """Expect the initial states of workers that do not resume; the others' are known."""
+        for worker_id, cursor in enumerate(self.all):
             if not (cursor.made or cursor.is_ended or cursor.left):
-                self.awaited.add(worker)
+                self.awaited.add(worker_id)
 
-    def note_initial_state(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
-        """Take the state with which a worker began the epoch; None: it has none."""
-        self.awaited.discard(worker)
+    def note_initial_state(self, worker_id: int, snapshot: WorkerSnapshot | None) -> None:
+        """Note the state with which a worker began the epoch; None: it has none."""
+        self.awaited.discard(worker_id)
         # no need to keep a random state alone: the workers were just seeded
-        if snapshot is not None and (snapshot.is_position or self.all[worker].state):
+        if snapshot is not None and (snapshot.is_position or self.all[worker_id].state):
             self.note(snapshot)
 
     def note(self, snapshot: WorkerSnapshot) -> None:
-        """Take the state with which a worker began, before anything was delivered."""
-        cursor = self.all[snapshot.worker].copied()
+        """Note the state with which a worker began, before anything was delivered."""
+        cursor = self.all[snapshot.worker_id].copied()
         cursor.take(snapshot, self.batch_size)
-        self.all[snapshot.worker] = cursor
+        self.all[snapshot.worker_id] = cursor
 
     @property
     def batches(self) -> int:
-        """How many batches were delivered, exceptions too."""
+        """How many batches were delivered, exceptions included."""
         return self._before + sum(cursor.made for cursor in self.all)
 
     def next_epoch(self, has_dataset_state: bool) -> WorkerCursors:
-        """What workers that stay begin the next epoch with; see `WorkerCursor.next_epoch`."""
+        """Return the cursors of persistent workers for the next epoch."""
         made = WorkerCursors(len(self.all), self.batch_size)
         made.all = [cursor.next_epoch(has_dataset_state) for cursor in self.all]
         return made
 
-    def to_start(self, worker: int) -> bytes | None:
-        """What a worker is sent to go on, pickled; None: nothing."""
-        found = self.all[worker].to_start(self.batch_size)
+    def to_start(self, worker_id: int) -> bytes | None:
+        """Return what a worker is sent to resume, pickled; None: nothing."""
+        found = self.all[worker_id].to_start(self.batch_size)
         return pickle.dumps(found, 5) if found else None
 
     def to_json(self) -> dict[str, Any]:
-        """All cursors, as `WorkerCursor.to_json`, and whose turn came last."""
+        """Return all cursors as JSON, and the worker whose turn was last."""
         found, last = [cursor.to_json(self.batch_size) for cursor in self.all], self.last
         if self._origin is not None:
             found, last = copy.deepcopy(self._origin)
@@ -297,7 +297,7 @@ class WorkerCursors:
 
 
 def _sender_of(task: Task) -> int | None:
-    return None if task.snapshot is None else int(task.snapshot.worker)
+    return None if task.snapshot is None else int(task.snapshot.worker_id)
 
 
 def _added(draws: list[list[int]], count: int, size: int) -> list[list[int]]:

@@ -74,11 +74,11 @@ class WorkerPool(PoolOption):
 
     @property
     def pids(self) -> list[int]:
-        """Of the worker processes that there are, in the order of their numbers."""
+        """The pids of the worker processes, in the order of their numbers."""
         return self._processes.pids
 
     def close(self, grace: float | None = None) -> None:
-        """End the workers and wait for it; batches that you hold stay valid. Idempotent.
+        """Close the workers and wait; batches that you hold stay valid. Idempotent.
 
         Iterators of its loaders raise then; iterating over one anew starts new workers.
 

@@ -232,7 +232,8 @@ class Counters:
         ):
             known = self._identities
             self._restarts += sum(
-                known.get(worker, identity) != identity for worker, identity in identities.items()
+                known.get(worker_id, identity) != identity
+                for worker_id, identity in identities.items()
             )
             identities = {**known, **identities}
         self._position, self._identities = position, identities

@@ -74,16 +74,16 @@ def _draw_tracks(axes: Axes, seen: Timeline, records: Any) -> None:
     _draw_bars(axes, _spans(seen, delivered, after), -0.4, "step")
     _draw_bars(axes, _spans(seen, asked, delivered), -0.4, "wait")
     names = ["trainer"]
-    for worker in range(max(1, seen.measured.workers)):
-        is_own = (records["begun_ns"] > 0) & (records["worker"].clip(min=0) == worker)
+    for worker_id in range(max(1, seen.measured.workers)):
+        is_own = (records["begun_ns"] > 0) & (records["worker"].clip(min=0) == worker_id)
         own = records[is_own]
         fetched = own["begun_ns"] + own["fetch_ns"]
         for name, begin, end in (
             ("fetch", own["begun_ns"], fetched),
             ("collate", fetched, own["sent_ns"]),
         ):
-            _draw_bars(axes, _spans(seen, begin, end), worker + 0.6, name, worker == 0)
-        names.append(f"worker {worker}" if seen.measured.workers else "making")
+            _draw_bars(axes, _spans(seen, begin, end), worker_id + 0.6, name, worker_id == 0)
+        names.append(f"worker {worker_id}" if seen.measured.workers else "making")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, fontsize=8, frameon=False)

@@ -235,5 +235,5 @@ def _medians(records: npt.NDArray[Any], workers: int) -> list[float]:
     """Return each worker's median seconds of a batch; 0: it made none."""
     known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
     made_s = (known["sent_ns"] - known["begun_ns"]) * 1e-9
-    by_worker = [made_s[known["worker"] == worker] for worker in range(workers)]
+    by_worker = [made_s[known["worker"] == worker_id] for worker_id in range(workers)]
     return [float(np.median(each)) if len(each) else 0.0 for each in by_worker]

@@ -144,11 +144,11 @@ class Replay:
 def _fewest(tasks: list[deque[float]], free: list[float], now: float) -> int:
     """Return the worker with the fewest tasks in flight; of equals, the one that is free first."""
     best = 0
-    for worker, own in enumerate(tasks):
+    for worker_id, own in enumerate(tasks):
         while own and own[0] <= now:
             own.popleft()
-        if (len(own), free[worker]) < (len(tasks[best]), free[best]):
-            best = worker
+        if (len(own), free[worker_id]) < (len(tasks[best]), free[best]):
+            best = worker_id
     return best
 
 

@@ -43,8 +43,8 @@ def _event(phase: str, name: str, track: int, at_ns: int, **more: Any) -> dict[s
 def _names(seen: Timeline) -> Iterator[dict[str, Any]]:
     yield _event("M", "process_name", _TRAINER, 0, args={"name": "reader"})
     tracks = {_TRAINER: "trainer"}
-    for worker in range(seen.measured.workers):
-        tracks[worker + 1] = f"worker {worker}"
+    for worker_id in range(seen.measured.workers):
+        tracks[worker_id + 1] = f"worker {worker_id}"
     if not seen.measured.workers:
         tracks[1] = "trainer, making batches"
     for place in range(len(seen.measured.copy_s)):

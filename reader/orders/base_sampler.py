@@ -84,9 +84,9 @@ def is_seekable(batches: Any, batching: Batching | None) -> bool:
 
 def is_sharding_sampler(sampler: Any) -> bool:
     """Whether a sampler gives each rank its share of one order."""
-    return is_torch_sampler(sampler) or (
-        callable(getattr(type(sampler), "resume_from", None)) and hasattr(sampler, "num_replicas")
-    )
+    if not hasattr(sampler, "num_replicas"):
+        return False  # as most samplers
+    return is_torch_sampler(sampler) or callable(getattr(type(sampler), "resume_from", None))
 
 
 def is_torch_sampler(sampler: Any) -> bool:
@@ -98,9 +98,8 @@ def is_torch_sampler(sampler: Any) -> bool:
 
 def has_state(value: Any) -> bool:
     """Whether a sampler, dataset or iterator has `state_dict` and `load_state_dict`."""
-    return callable(getattr(value, "state_dict", None)) and callable(
-        getattr(value, "load_state_dict", None)
-    )
+    its = getattr(value, "state_dict", None)
+    return its is not None and callable(its) and callable(getattr(value, "load_state_dict", None))
 
 
 def state_of(value: Any) -> Any:

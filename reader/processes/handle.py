@@ -192,7 +192,7 @@ class RemoteHandle:
     """A worker process on another machine, as a WorkerHandle. Its exit code is unknown.
 
     Args:
-        worker: its number.
+        worker_id: its number.
         has_ended: returns whether it has ended.
         kill: kills it.
 
@@ -202,11 +202,11 @@ class RemoteHandle:
     """
 
     def __init__(
-        self, worker: int, has_ended: Callable[[], bool], kill: Callable[[], object]
+        self, worker_id: int, has_ended: Callable[[], bool], kill: Callable[[], object]
     ) -> None:
         self.pid: int | None = None
         self.host: str | None = None
-        self.name = f"remote-{worker}"
+        self.name = f"remote-{worker_id}"
         self.daemon = True
         self.thread_id: int | None = None  # it has no thread here
         self.exitcode: int | None = None

@@ -326,7 +326,9 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     return process
 
 
-def _ended_meanwhile(context: BaseContext | Template, worker: int, error: Exception) -> ReaderError:
+def _ended_meanwhile(
+    context: BaseContext | Template, worker_id: int, error: Exception
+) -> ReaderError:
     """Return the error for a process that ended while it started a worker.
 
     It may have forked a worker or not. Such a worker ends with the arena, which the pool stops
@@ -336,7 +338,7 @@ def _ended_meanwhile(context: BaseContext | Template, worker: int, error: Except
     what = "the forkserver of multiprocessing, which forks it," if is_server else "it"
     words = f"{type(error).__name__}: {error}"
     return ReaderError(
-        f"worker process {worker} cannot be started: {what} ended meanwhile ({words}). Something"
+        f"worker process {worker_id} cannot be started: {what} ended meanwhile ({words}). Something"
         " killed it: the kernel does where memory is short, and logs that (dmesg). Iterate over the"
         " loader again, which starts another"
     )

@@ -77,7 +77,7 @@ class Control:
 
     Args:
         words: to wake it.
-        worker: its number.
+        worker_id: its number.
 
     Attributes:
         theirs: the worker's end, which is closed when the worker has it.
@@ -86,11 +86,11 @@ class Control:
         OSError: the system refuses descriptors.
     """
 
-    def __init__(self, words: WakeWords, worker: int) -> None:
+    def __init__(self, words: WakeWords, worker_id: int) -> None:
         self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
         self._words = words
-        self._worker = worker
+        self._worker = worker_id
 
     def tell(self, order: Any) -> bool:
         """Send a message without waiting; False: too many are unread.

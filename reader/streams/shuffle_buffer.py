@@ -145,8 +145,8 @@ class ShuffleIterator(WrapperIterator):
         return self._round[1]
 
     def _permutation(self, count: int, part: int) -> Permutation:
-        seed, epoch, worker = self._order
-        return Permutation(count, order_key(seed, epoch, worker << 32 | part))
+        seed, epoch, worker_id = self._order
+        return Permutation(count, order_key(seed, epoch, worker_id << 32 | part))
 
     def _save(self) -> dict[str, Any]:
         return {

@@ -63,6 +63,13 @@ class Fetcher:
         self.one_by_one = False  # the next batch is fetched sample by sample
 
     @property
+    def is_stateless(self) -> bool:
+        """Whether it keeps nothing of the dataset, which may have changed between two epochs."""
+        knows = self._read_ahead is not None or self._snapshots.is_wanted
+        fetches_one = self.getitems is None is getattr(self.dataset, "__getitems__", None)
+        return self.collate_fn is not None and fetches_one and not knows and not self.one_by_one
+
+    @property
     def gathers(self) -> bool:
         """Whether batches may be gathered from arrays, where keys need not be Python integers."""
         return self._columns is not None

@@ -38,7 +38,7 @@ from reader.worker.worker_state import EpochStart, WorkerState
 __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "open_loop", "run"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)  # not frozen, which would take as long as all else at opening
 class WorkerConfig:
     """The config of every worker of a pool; the same for all."""
 

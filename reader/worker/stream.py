@@ -68,6 +68,8 @@ class StreamFetcher:
         tolerance: treatment of draws that fail; None: their exceptions are answers.
     """
 
+    is_stateless = False
+
     def __init__(
         self,
         dataset: Any,
@@ -152,8 +154,8 @@ class StreamFetcher:
             else:
                 counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
                 self._newest = DrawnBatch([], task=(run, seq), counts=counts)
-        worker, workers = self._worker
-        return self._made * workers + worker
+        worker_id, workers = self._worker
+        return self._made * workers + worker_id
 
     def _begin(self, run: int) -> None:
         if self._run == run:
@@ -427,8 +429,8 @@ class StreamFetcher:
         put_rng(cursor)
         self._draw_delivered(after, number)
         if self.reseed is not None and (before or after or "iterator" in cursor):
-            worker, workers = self._worker
-            self.reseed(self._made * workers + worker)
+            worker_id, workers = self._worker
+            self.reseed(self._made * workers + worker_id)
         self.take_bad()  # they were reported with delivered batches
 
     def _iterate_again(self) -> bool:
@@ -455,13 +457,13 @@ class StreamFetcher:
 
     def _draw_delivered(self, draws: list[list[int]], number: int) -> int:
         """Draw the delivered samples again. `draws`: [how many batches, samples drawn for each]."""
-        worker, workers = self._worker
+        worker_id, workers = self._worker
         for count, size in draws:
             for _ in range(count):
                 if self._samples is None:
                     break
                 if self.reseed is not None:
-                    self.reseed(number * workers + worker)
+                    self.reseed(number * workers + worker_id)
                 number += 1
                 if size == 0:  # that was the error of a generator that cannot continue
                     self._phase = _Phase.OPEN

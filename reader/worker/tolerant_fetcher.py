@@ -42,6 +42,8 @@ class TolerantFetcher(Fetcher):
         others: see Fetcher.
     """
 
+    is_stateless = False
+
     def __init__(self, tolerance: Tolerance, worker_id: int, *others: Any) -> None:
         super().__init__(*others)
         self._tolerance = tolerance

@@ -30,7 +30,7 @@ class WorkerSnapshot(NamedTuple):
     `has_shard`: whether `shard` was called in the epoch, None: it was reported before.
     """
 
-    worker: int
+    worker_id: int
     is_used_up: bool
     is_position: bool
     states: bytes | None

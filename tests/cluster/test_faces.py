@@ -1,4 +1,4 @@
-"""The faces with workers on a cluster: what workers of this machine give, beside it."""
+"""The faces with workers on a cluster, beside workers of this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def epochs_of(face: str, **options: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_batches_of_a_face_are_those_of_workers_here(face: str, backend: Ray) -> None:
+def test_batches_of_a_face_equal_those_of_local_workers(face: str, backend: Ray) -> None:
     options = {} if face == "gluon" else {"persistent_workers": True}
     own = epochs_of(face, **options)
     found = epochs_of(face, backend=backend)
@@ -53,7 +53,7 @@ class Noise:
         return torch.tensor([index, os.getpid()]), torch.rand(2)
 
 
-def test_state_of_the_stateful_loader_goes_from_here_to_there_and_back(backend: Ray) -> None:
+def test_state_of_the_stateful_loader_moves_between_local_and_remote_workers(backend: Ray) -> None:
     import torch
 
     from reader.compat.torch import StatefulDataLoader

@@ -1,4 +1,4 @@
-"""How many batches are in flight by default: what hides their way, and no more than its bytes."""
+"""Batches in flight by default: enough to hide their transfer, and within the bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Part(IterableDataset[int]):
 
 
 class Large:
-    """Samples of 1 MiB, which take no time."""
+    """Samples of 1 MiB, made at once."""
 
     def __init__(self, count: int) -> None:
         self.count, self.made = count, np.zeros(1 << 20, np.uint8)
@@ -60,7 +60,7 @@ def test_tiny_batches_are_many_in_flight_by_default_and_come_in_order(backend: R
 
 
 @pytest.mark.parametrize("given", [1, 2, 16])
-def test_a_number_that_is_passed_is_what_is_in_flight(backend: Ray, given: int) -> None:
+def test_a_passed_number_of_batches_is_in_flight(backend: Ray, given: int) -> None:
     options: dict[str, Any] = {"num_workers": WORKERS, "prefetch_factor": given}
     with DataLoader(Rows(2000), batch_size=4, backend=backend, **options) as loader:
         assert most_in_flight(loader) <= given * WORKERS
@@ -74,7 +74,7 @@ def test_slow_batches_are_two_in_flight(backend: Ray) -> None:
         assert factor(loader) == 2
 
 
-def test_bytes_bound_what_is_in_flight(cluster: Any) -> None:
+def test_bytes_bound_the_batches_in_flight(cluster: Any) -> None:
     limit = 8 << 20
     backend = Ray(address=cluster.address, resources={"CPU": 0.5}, max_in_flight_bytes=limit)
     with DataLoader(Large(400), num_workers=WORKERS, backend=backend) as loader:
@@ -82,7 +82,7 @@ def test_bytes_bound_what_is_in_flight(cluster: Any) -> None:
         assert most_in_flight(loader) <= limit >> 20
 
 
-def test_memory_that_is_short_bounds_what_is_in_flight_and_nothing_is_lost(backend: Ray) -> None:
+def test_short_memory_bounds_the_batches_in_flight_and_nothing_is_lost(backend: Ray) -> None:
     options: dict[str, Any] = {"max_bytes": 6 << 20, "batch_size": 512}
     with DataLoader(Rows(200_000, 64), num_workers=WORKERS, backend=backend, **options) as loader:
         kept = []
@@ -92,7 +92,7 @@ def test_memory_that_is_short_bounds_what_is_in_flight_and_nothing_is_lost(backe
         assert number == 390
 
 
-def test_a_run_that_was_left_resumes_at_its_batch(backend: Ray) -> None:
+def test_an_abandoned_run_resumes_at_its_batch(backend: Ray) -> None:
     def made() -> Any:
         return DataLoader(
             Rows(8000), batch_size=4, shuffle=True, seed=3, num_workers=WORKERS, backend=backend

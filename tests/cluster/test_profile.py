@@ -1,4 +1,4 @@
-"""A profile of remote workers: their times by the trainer's clock, and what is to be changed."""
+"""A profile of remote workers: their times by the trainer's clock, and the advice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Computes(Timed):
 
 
 def verdict_of(seen: Any, **changed: Any) -> Any:
-    """The verdict of a profile, had the machine memory enough for whatever else it does."""
+    """The verdict of a profile, as if the machine had enough memory for all its work."""
     measured = replace(seen.measured, memory_stall_s=0.0, **changed)
     return judge(measured, replay(seen, measured))
 
@@ -88,7 +88,7 @@ def away(cluster: Any) -> Iterator[Ray]:
     process.wait()
 
 
-def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:
+def test_times_of_another_machine_are_converted_to_the_local_clock(away: Ray) -> None:
     with DataLoader(Timed(400), batch_size=2, num_workers=2, backend=away) as loader:
         for _ in loader:  # workers start
             pass
@@ -103,7 +103,7 @@ def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:
     for before, after in itertools.pairwise(order):
         assert (records[f"{before}_ns"] <= records[f"{after}_ns"]).all(), (before, after)
     assert (records["fetch_ns"] > 0.02e9).all()
-    # what samples say themselves, less what the clock is ahead
+    # the samples' own times, less the lead of that clock
     slack_ns = 2 * error_s * 1e9 + 1e6
     for record, (began, done) in zip(records, made):
         assert record["begun_ns"] - slack_ns < began.min() - AHEAD_S * 10**9
@@ -118,7 +118,7 @@ def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:
     assert stages["landing"] > 0
 
 
-def test_workers_that_wait_are_told_from_those_that_compute(backend: Ray) -> None:
+def test_waiting_workers_are_distinguished_from_computing_ones(backend: Ray) -> None:
     found = {}
     for kind in (Timed, Computes):
         with DataLoader(kind(100, 0.05), num_workers=2, backend=backend) as loader:
@@ -156,7 +156,7 @@ def test_a_gain_is_forecast_of_workers_that_wait(backend: Ray) -> None:
     assert forecast_s == pytest.approx(seconds[3], rel=0.35)
 
 
-def test_workers_that_get_nothing_to_do_for_a_limit_on_bytes_are_told(cluster: Any) -> None:
+def test_workers_idle_for_a_limit_on_bytes_are_reported(cluster: Any) -> None:
     seen = {}
     for limit in (1 << 20, None):
         backend = Ray(address=cluster.address, resources={"CPU": 0.5}, max_in_flight_bytes=limit)
@@ -206,7 +206,7 @@ def test_programs_that_share_workers_see_each_others_batches(cluster: Any) -> No
     assert "batches of other programs" in verdict.sentence
 
 
-def test_a_watch_of_a_loop_counts_the_room_of_the_cluster(backend: Ray) -> None:
+def test_a_watch_of_a_loop_counts_the_capacity_of_the_cluster(backend: Ray) -> None:
     with DataLoader(Timed(100, 0.02), num_workers=2, backend=backend) as loader:
         for _ in loader:
             pass

@@ -51,7 +51,7 @@ def test_batches_come_in_order_from_other_processes(backend: Ray) -> None:
         batches[0][0][:] = 7  # they are the user's own, and writable
 
 
-def test_bytes_are_those_of_workers_here(backend: Ray) -> None:
+def test_bytes_equal_those_of_local_workers(backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "seed": 3, "shuffle": True}
     own = digest_of(DataLoader(Augmented(), num_workers=2, **options))
     with DataLoader(Augmented(), num_workers=3, backend=backend, **options) as loader:
@@ -103,11 +103,11 @@ def test_killed_node_costs_no_batch(cluster: Any, backend: Ray) -> None:
             if n == 60:
                 cluster.remove_node(node, allow_graceful=False)
     whole(batches, 800, 4)
-    # or Ray starts the next test's actors on the node that is gone
+    # or Ray starts the next test's actors on the dead node
     await_nodes(cluster.address, 3)
 
 
-def test_worker_that_takes_long_is_not_taken_for_a_damaged_one(
+def test_slow_worker_is_not_mistaken_for_a_damaged_one(
     backend: Ray, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: dict[str, Any] = {"num_workers": 2, "prefetch_factor": 1, "backend": backend}
@@ -130,7 +130,7 @@ def test_killed_lander_costs_no_batch(backend: Ray) -> None:
     whole(batches, 400, 4)
 
 
-def test_streams_and_states_go_from_here_to_there_and_back(backend: Ray) -> None:
+def test_streams_and_states_move_between_local_and_remote_workers(backend: Ray) -> None:
     for dataset in (Sharded(40), list(range(40))):
         local = DataLoader(dataset, batch_size=4, num_workers=2)
         want = [batch.tolist() for batch in local]
@@ -177,7 +177,7 @@ def no_start(_: int) -> None:
     raise OSError("no licence")
 
 
-def test_what_keeps_a_worker_from_starting_is_told(backend: Ray) -> None:
+def test_the_reason_why_a_worker_cannot_start_is_reported(backend: Ray) -> None:
     options: dict[str, Any] = {"num_workers": 2, "worker_init_fn": no_start}
     with (
         DataLoader(Rows(8), backend=backend, **options) as loader,
@@ -186,7 +186,7 @@ def test_what_keeps_a_worker_from_starting_is_told(backend: Ray) -> None:
         list(loader)
 
 
-def test_memory_that_is_short_is_told_and_batches_come(cluster: Any) -> None:
+def test_short_memory_is_reported_and_batches_come(cluster: Any) -> None:
     backend = Ray(address=cluster.address, resources={"CPU": 0.5}, max_in_flight_bytes=8 << 20)
     with DataLoader(
         Calls(_large, 40), num_workers=2, backend=backend, max_bytes=8 << 20, prefetch_factor=8
@@ -225,7 +225,7 @@ def test_nothing_is_left_behind(backend: Ray) -> None:
         ({"resources": {"tpu": 1}}, "no node of the cluster has"),
     ],
 )
-def test_what_the_cluster_cannot_do_is_told_in_seconds(
+def test_impossible_requests_to_the_cluster_are_refused_within_seconds(
     cluster: Any, options: dict[str, Any], text: str
 ) -> None:
     backend = Ray(**{"address": cluster.address, **options})
@@ -237,7 +237,7 @@ def test_what_the_cluster_cannot_do_is_told_in_seconds(
     loader.close()
 
 
-def test_loader_goes_on_with_the_workers_that_there_is_room_for(cluster: Any) -> None:
+def test_loader_goes_on_with_the_workers_that_fit(cluster: Any) -> None:
     backend = Ray(address=cluster.address, resources={"CPU": 2}, start_timeout=1)
     with DataLoader(Slow(0.002, 200), batch_size=4, num_workers=8, backend=backend) as loader:
         whole(list(loader), 200, 4)

@@ -38,7 +38,7 @@ def backend(cluster: Any) -> Iterator[Ray]:
 
 
 class Numbered:
-    """Rows that say which process made them."""
+    """Rows with the pid of the process that made them."""
 
     def __init__(self, count: int, first: int, pause_s: float = 0.0) -> None:
         self.count, self.first, self.pause_s = count, first, pause_s
@@ -159,7 +159,7 @@ class Hang:
         return index
 
 
-def test_sample_that_hangs_is_replaced_and_waiting_for_others_is_no_hang(backend: Ray) -> None:
+def test_hung_sample_is_replaced_and_waiting_for_others_is_no_hang(backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": 1, "backend": backend}
     skip: dict[str, Any] = {"on_error": "skip", "error_budget": 1, "hang_after": 2}
     with (
@@ -187,7 +187,7 @@ def test_each_program_has_its_turn(backend: Ray) -> None:
         first, second = iter(many), iter(few)
         next(first), next(second)
         places = [int(next(second)[0]) for _ in range(20)]
-    # whoever has but two under way waits for a few batches of the other one, not for all 32
+    # a program with only two in flight waits for a few batches of the other one, not for all 32
     assert max(np.diff(places)) < 16
 
 
@@ -227,9 +227,7 @@ def _program(address: str) -> subprocess.Popen[str]:
     )
 
 
-def test_program_that_is_killed_is_let_go_and_costs_the_others_nothing(
-    cluster: Any, backend: Ray
-) -> None:
+def test_killed_program_is_released_and_the_others_lose_nothing(cluster: Any, backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": 2, "backend": backend}
     with (
         _program(cluster.address) as program,

@@ -1,4 +1,4 @@
-"""A cluster that asks for a token: who has none is told what to do, and who has it gets batches."""
+"""A cluster with a token: a program without it gets the remedy, one with it gets batches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(code: str, address: str, env: dict[str, str]) -> subprocess.CompletedPro
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-def test_who_has_no_token_is_told_and_who_has_it_gets_batches(
+def test_a_program_without_the_token_is_refused_and_one_with_it_gets_batches(
     address: str, token: dict[str, str]
 ) -> None:
     without = {**token, "RAY_AUTH_MODE": "disabled"}

@@ -41,7 +41,7 @@ def test_demonstration_survives_the_loss_of_a_node() -> None:
     assert said.count(": yes.") == 2
 
 
-def test_clock_calls_what_is_due_in_its_order() -> None:
+def test_clock_runs_due_calls_in_order() -> None:
     clock, said = Clock(), []
 
     def program(each: Program) -> None:
@@ -79,7 +79,7 @@ def test_simulation_is_the_same_each_time(values: dict[str, bool]) -> None:
     assert min(found.batches) > 10
 
 
-def test_simulated_trainers_wait_where_workers_are_too_few() -> None:
+def test_simulated_trainers_wait_if_workers_are_too_few() -> None:
     calm = SMALL.changed(failure_s=0.0, stragglers=0.0, epoch_batches=0)
     enough = simulate(Measured.load(), calm)
     few = simulate(Measured.load(), calm.changed(workers=8))

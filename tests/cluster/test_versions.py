@@ -1,4 +1,4 @@
-"""Nodes that have another lodreader than the trainer: told by name within seconds, and no death."""
+"""Nodes with another lodreader than the trainer: named within seconds, and no death."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
         (None, 'reader.cluster.release.PYTHON = "3.7"', f"{reader.__version__} under Python 3.7"),
     ],
 )
-def test_another_version_on_the_nodes_is_told(
+def test_another_version_on_the_nodes_is_reported(
     cluster: Any,
     tmp_path: Path,
     pool: str | None,
@@ -63,12 +63,12 @@ client.internal_kv_put(key, json.dumps(told).encode(), True, space)
 
 
 def cluster_says(address: str, python: str) -> str:
-    """Have a cluster say that its Python is another; returns what it said before."""
+    """Let a cluster report another Python; returns the earlier one."""
     program = [sys.executable, "-c", SAYS_OF_ITSELF, address, python]
     return subprocess.run(program, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_another_python_of_the_cluster_is_told(cluster: Any) -> None:
+def test_another_python_of_the_cluster_is_reported(cluster: Any) -> None:
     own = cluster_says(cluster.address, "3.7.1")
     try:
         loader = DataLoader(Rows(8), num_workers=2, backend=Ray(address=cluster.address))

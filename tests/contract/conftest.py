@@ -1,4 +1,4 @@
-"""The cells of the contract: each way to run a loader that every promise holds for.
+"""The cells of the contract: the ways to run a loader, for each of which every promise holds.
 
 Imports pytest, and paddle where a fixture needs it. A cell is a dict of options for DataLoader.
 """
@@ -54,7 +54,7 @@ def _opened(name: str) -> Iterator[Cell]:
 
 @pytest.fixture(params=_some(*_CELLS))
 def each_cell(request: pytest.FixtureRequest) -> Iterator[Cell]:
-    """Each number of workers, threads, each start method: for the few tests worth the time."""
+    """Each number of workers, threads, each start method: for a few tests, since it takes long."""
     yield from _opened(request.param)
 
 
@@ -66,7 +66,7 @@ def process(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def old_ir() -> Iterator[None]:
-    """Static mode in the old IR, where variables have a LoD, with programs of the test's own."""
+    """Static mode in the old IR, where variables have a LoD, with the test's own programs."""
     import paddle
 
     paddle.enable_static()

@@ -1,4 +1,4 @@
-"""What a collate_fn put at two places is one thing in the user's batch, in each kind of loader."""
+"""An object that a collate_fn puts at two places stays one object in the user's batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def set_first(array: Any, number: int) -> None:
 
 @KINDS
 @FRAMEWORKS
-def test_an_array_at_two_places_is_one(framework: str, kind: dict[str, Any]) -> None:
+def test_an_array_at_two_places_stays_one(framework: str, kind: dict[str, Any]) -> None:
     def make() -> Any:
         array = row()
         return {"x": array, "y": [array, "a"], "z": Box(array, 1), "w": row()}
@@ -67,7 +67,7 @@ def test_an_array_at_two_places_is_one(framework: str, kind: dict[str, Any]) -> 
     ],
     ids=["list", "dict", "tuple", "namedtuple", "dataclass", "frozen", "OrderedDict"],
 )
-def test_a_container_at_two_places_is_one(
+def test_a_container_at_two_places_stays_one(
     container: Any, framework: str, kind: dict[str, Any]
 ) -> None:
     def make() -> Any:
@@ -132,7 +132,7 @@ def test_other_containers_within_themselves_are_refused(
 
 
 @KINDS
-def test_two_to_the_40th_ways_to_an_array_are_walked_once(kind: dict[str, Any]) -> None:
+def test_an_array_on_two_to_the_40th_paths_is_visited_once(kind: dict[str, Any]) -> None:
     def make() -> Any:
         made: Any = [row()]
         for _ in range(40):
@@ -169,7 +169,7 @@ def test_deeper_nesting_than_100_levels_is_refused(kind: dict[str, Any]) -> None
         first(make, "numpy", kind)
 
 
-def test_batches_of_one_form_alias_each_as_it_was_made() -> None:
+def test_batches_of_one_form_keep_their_own_aliases() -> None:
     def make(samples: list[int]) -> Any:
         one = [row()]
         return [one, one if samples[0] % 2 else [row()]]

@@ -86,7 +86,7 @@ def test_no_python_code_runs_for_a_sample(name: str, tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert epochs[0] == epochs[1] == -(-len(dataset) // 16)
-    # the first sample says what form batches have, once in each epoch's worker
+    # the first sample decides the form of batches, once per worker and epoch
     assert len([each for each in calls if each.endswith(("datasets.py", "subset.py"))]) <= 4
 
 
@@ -104,7 +104,7 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_is_not_gathered_is_as_before(name: str, workers: int) -> None:
+def test_samples_that_are_not_gathered_are_the_same_as_before(name: str, workers: int) -> None:
     def outcome(dataset: Any) -> Any:
         try:
             return _loaded(dataset, num_workers=workers)
@@ -138,7 +138,9 @@ def test_subclass_that_fetches_by_itself_is_asked(workers: int) -> None:
 
 @pytest.mark.parametrize("keys", [[0, 5, COUNT, 1], [0, -1, -COUNT], [7, -COUNT - 1], ["a"]])
 @pytest.mark.parametrize("name", ["array", "tensors", "some"])
-def test_keys_out_of_the_arrays_are_as_before(name: str, keys: list[Any], tmp_path: Path) -> None:
+def test_keys_outside_of_the_arrays_raise_as_before(
+    name: str, keys: list[Any], tmp_path: Path
+) -> None:
     def outcome(dataset: Any) -> Any:
         try:
             with DataLoader(dataset, batch_sampler=[keys, [1, 2]], num_workers=1) as loader:
@@ -147,7 +149,7 @@ def test_keys_out_of_the_arrays_are_as_before(name: str, keys: list[Any], tmp_pa
             return type(error), str(error).partition("\n")[0]
 
     dataset = ARRAYS[name](tmp_path)
-    # the texts differ in the name of the dataset's class alone
+    # the texts differ only in the name of the dataset's class
     wanted = outcome(plain(dataset))
     assert str(outcome(dataset)).replace(type(dataset).__name__, "Calls") == str(wanted).replace(
         type(dataset).__name__, "Calls"
@@ -156,7 +158,7 @@ def test_keys_out_of_the_arrays_are_as_before(name: str, keys: list[Any], tmp_pa
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", [0, 1])
-def test_sample_that_is_not_there_is_named(at: int, workers: int) -> None:
+def test_missing_sample_is_named(at: int, workers: int) -> None:
     indices = [3, 5, 8, 13]
     indices[at] = COUNT
     dataset = Subset(TensorDataset([LABELS]), indices)
@@ -190,7 +192,7 @@ def test_arrays_may_be_changed_and_replaced_between_batches() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_epoch_goes_on_where_it_was_left(workers: int) -> None:
+def test_epoch_resumes_where_it_stopped(workers: int) -> None:
     options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 9, "framework": "numpy"}
     dataset = TensorDataset([WIDE, LABELS])
     with DataLoader(dataset, num_workers=workers, **options) as loader:
@@ -218,7 +220,7 @@ def test_workers_that_are_killed_lose_no_batch() -> None:
     assert got == whole
 
 
-def test_batch_that_nobody_waits_for_is_left_off() -> None:
+def test_batch_of_an_abandoned_epoch_is_not_finished() -> None:
     rows = np.zeros((4096, 1 << 14), np.uint8)
     with DataLoader(rows, batch_size=4096, num_workers=1, persistent_workers=True) as loader:
         for _ in range(5):

@@ -58,7 +58,7 @@ def test_batches_are_pytorchs(name: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_tensors_that_need_a_gradient_are_as_before(workers: int) -> None:
+def test_tensors_that_need_a_gradient_are_the_same_as_before(workers: int) -> None:
     weights = torch.ones(COUNT, 2, requires_grad=True)
     dataset = data.TensorDataset(weights, LABELS)
     if workers:

@@ -1,4 +1,4 @@
-"""Workers that are chosen while training: no batch is lost or changed by it."""
+"""A number of workers that is found while training: no batch is lost or changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = [
 
 
 class Waiting:
-    """Numbers that take a time without a core."""
+    """Numbers that take time without a core."""
 
     def __init__(self, seconds: float = 0.004, count: int = 480) -> None:
         self.seconds, self.count = seconds, count
@@ -48,7 +48,7 @@ def rows(batches: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_workers_come_where_the_loop_waits_and_batches_stay_the_same(
+def test_workers_are_added_if_the_loop_waits_and_batches_stay_the_same(
     kind: dict[str, Any],
 ) -> None:
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "seed_globals": False}
@@ -66,19 +66,19 @@ def test_more_workers_come_where_the_loop_waits_and_batches_stay_the_same(
     )
 
 
-def test_workers_that_nobody_waits_for_get_no_more_tasks() -> None:
+def test_workers_that_the_loop_does_not_need_get_no_more_tasks() -> None:
     options: dict[str, Any] = {"batch_size": 4, "num_workers": "auto"}
     found = set()
     with DataLoader(Waiting(0, 1200), **options) as loader:
         for _ in loader:
             time.sleep(0.01)
             found.add(loader.chosen["num_workers"])
-    assert min(found) == 1  # a busy machine may have the loop wait now and then
+    assert min(found) == 1  # on a busy machine the loop may wait now and then
     assert loader.chosen["prefetch_factor"] == 2
 
 
 def changing(monkeypatch: pytest.MonkeyPatch, choices: Iterator[int]) -> None:
-    """Have the number of workers change at each look."""
+    """Change the number of workers at each reading."""
 
     def read(self: Any, now: Any) -> Choice:
         self.choice = Choice(next(choices), self.choice.factor)
@@ -99,7 +99,7 @@ def numbers_of_workers(seed: int) -> Iterator[int]:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}, {"in_order": False}])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_change_at_any_time_loses_nothing(
+def test_a_change_of_workers_at_any_time_loses_nothing(
     kind: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changing(monkeypatch, numbers_of_workers(seed))
@@ -115,7 +115,7 @@ def test_any_change_at_any_time_loses_nothing(
             )
 
 
-def test_a_resumed_run_goes_on_with_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_has_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, numbers_of_workers(7))
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3}
     whole = rows(DataLoader(Waiting(0), **options))
@@ -139,7 +139,7 @@ class Large(Waiting):
         return np.full(1 << 17, index, np.int64)
 
 
-def test_where_memory_is_short_no_more_are_in_flight(caplog: pytest.LogCaptureFixture) -> None:
+def test_short_memory_bounds_the_batches_in_flight(caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"batch_size": 2, "num_workers": "auto", "prefetch_factor": "auto"}
     with DataLoader(Large(0.008), max_bytes=18 << 20, **options) as loader:
         for _ in range(3):
@@ -166,7 +166,7 @@ def test_workers_may_die_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rows(found) == whole
 
 
-def test_what_is_chosen_is_what_was_passed_where_that_is_a_number() -> None:
+def test_chosen_is_the_number_that_was_passed() -> None:
     loader = DataLoader(Waiting(), num_workers=3, prefetch_factor=4)
     assert loader.chosen == {"num_workers": 3, "prefetch_factor": 4}
     with DataLoader(Waiting(0), num_workers=2, prefetch_factor="auto") as loader:
@@ -175,7 +175,7 @@ def test_what_is_chosen_is_what_was_passed_where_that_is_a_number() -> None:
 
 
 @pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}])
-def test_two_loops_at_once_lose_nothing(
+def test_two_concurrent_loops_lose_nothing(
     kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changing(monkeypatch, numbers_of_workers(2))
@@ -190,7 +190,7 @@ def test_two_loops_at_once_lose_nothing(
 
 
 class Computing(Waiting):
-    """Samples that take a core, and leave the GIL alone."""
+    """Samples that use a core without the GIL."""
 
     BLOCK = bytes(1 << 16)
 
@@ -202,7 +202,7 @@ class Computing(Waiting):
 
 
 def share_of(dataset: Any, kind: dict[str, Any]) -> float | None:
-    """Return how much of the time of their batches the workers compute."""
+    """Return which part of their batches' time the workers compute."""
     with DataLoader(dataset, batch_size=4, num_workers="auto", **kind) as loader:
         batches, readings = iter(loader), []
         auto, pool = loader._engine.auto, loader._engine._cache.newest
@@ -217,7 +217,7 @@ def share_of(dataset: Any, kind: dict[str, Any]) -> float | None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_known_how_much_the_workers_compute(kind: dict[str, Any]) -> None:
+def test_the_time_that_workers_compute_is_known(kind: dict[str, Any]) -> None:
     computing, waiting = share_of(Computing(), kind), share_of(Waiting(0.004), kind)
     assert computing is not None
     assert waiting is not None
@@ -226,7 +226,7 @@ def test_it_is_known_how_much_the_workers_compute(kind: dict[str, Any]) -> None:
     assert waiting < 0.4
 
 
-def test_a_profile_knows_how_many_there_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_knows_the_present_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, itertools.repeat(3))
     with DataLoader(Waiting(0.001), batch_size=4, num_workers="auto") as loader:
         assert options_of(loader._engine).workers == loader.chosen["num_workers"]
@@ -272,7 +272,7 @@ class Stateful(Waiting):
         (Waiting(), {"num_workers": 1, "prefetch_factor": "x"}, ConfigTypeError, "prefetch_factor"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     dataset: Any, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):

@@ -1,4 +1,4 @@
-"""Any backend is lent, given back and closed alike, a pool or not."""
+"""Every backend, pool or not, is lent, released and closed alike."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_kind_of_worker_has_a_backend() -> None:
     assert all(issubclass(backend_of(kind), Pool) for kind in WORKER_KINDS)
 
 
-def test_backend_serves_one_epoch_after_the_other_and_is_closed(recorded: list[Recorded]) -> None:
+def test_backend_is_used_for_each_epoch_and_then_closed(recorded: list[Recorded]) -> None:
     options: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
     with DataLoader(Rows(16), batch_size=4, persistent_workers=True, **options) as loader:
         assert len(list(loader)) == 4

@@ -1,4 +1,4 @@
-"""What cannot work is refused at the earliest moment, with value and remedy."""
+"""Bad input is refused as early as possible, with value and remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reader import ConfigError, ConfigTypeError, DataLoader, ReaderError
 from tests.datasets import NoLength, Rows
 from tests.names import shown
 
-# name of the argument -> (value, is it the type that is wrong, part of the text)
+# name of the argument -> (value, whether its type is wrong, part of the text)
 WRONG: list[tuple[str, Any, bool, str]] = [
     ("batch_size", 0, False, "batch_size must be an int of 1 or more, got 0"),
     ("batch_size", -3, False, "got -3"),
@@ -167,7 +167,9 @@ def test_dataset_without_len_works_with_a_sampler() -> None:
         ({"batch_sampler": [[0]]}, r"batch_sampler=\[\[0\]\] chooses indices"),
     ],
 )
-def test_iterable_dataset_has_no_indices_to_choose(options: dict[str, Any], text: str) -> None:
+def test_options_about_indices_are_refused_for_an_iterable_dataset(
+    options: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigError, match=text):
         DataLoader({1, 2}, **options)
 
@@ -222,7 +224,7 @@ def test_every_refusal_belongs_to_the_family_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("name", ["num_workers", "dataset", "batch_size", "drop_last", "config"])
-def test_attribute_that_is_fixed_is_not_set_in_vain(name: str) -> None:
+def test_setting_a_fixed_attribute_is_refused(name: str) -> None:
     with DataLoader(Rows(8), batch_size=4) as loader:
         before = getattr(loader, name)
         with pytest.raises(AttributeError, match=f"{name} of a DataLoader is fixed"):
@@ -242,5 +244,5 @@ def test_faces_of_libraries_take_a_string_as_samples() -> None:
     theirs: Any = torch.utils.data.DataLoader("abc", batch_size=2)  # type: ignore[arg-type,var-annotated]
     ours: Any = reader.compat.torch.DataLoader("abc", batch_size=2)
     assert list(ours) == list(theirs) == wanted
-    # Paddle's own gives nothing at all: it drops batches without a tensor
+    # Paddle's own yields nothing: it drops batches without a tensor
     assert list(reader.compat.paddle.DataLoader("abc", batch_size=2)) == wanted

@@ -229,7 +229,7 @@ def test_09_many_producers_and_consumers_deliver_each_item_once() -> None:
             assert of_one == sorted(of_one)
 
 
-def test_03_items_left_in_a_queue_go_with_it() -> None:
+def test_03_items_left_in_a_queue_are_freed_with_it() -> None:
     array = np.ones(1000)
     gone = weakref.ref(array)
     queue = BlockingQueue(4)
@@ -244,7 +244,7 @@ def test_03_items_left_in_a_queue_go_with_it() -> None:
     assert gone() is None
 
 
-def test_03_refused_item_is_let_go() -> None:
+def test_03_refused_item_is_released() -> None:
     array = np.ones(10)
     gone = weakref.ref(array)
     queue = BlockingQueue(1)

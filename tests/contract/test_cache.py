@@ -1,4 +1,4 @@
-"""Cached datasets in loaders: the same batches, made once, whoever fetches them."""
+"""Cached datasets in loaders: the same batches, made once, with any workers."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ if __name__ == "__main__":
 """
 
 
-LAUNCHED = {  # what launchers tell each of two ranks
+LAUNCHED = {  # the environment that launchers set for each of two ranks
     "torchrun": {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
     "paddle": {"PADDLE_TRAINERS_NUM": "2", "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1"},
     "srun": {"SLURM_NTASKS": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
     "mpirun": {"OMPI_COMM_WORLD_SIZE": "2"},
 }
-MADE_TWICE = {  # no ranks, or of two launches: samples may depend on what they do not share
+MADE_TWICE = {  # no ranks, or ranks of two launches: samples may depend on unshared settings
     "alone": [{}, {}],
     "one": [{**LAUNCHED["torchrun"], "WORLD_SIZE": "1"}] * 2,
     "two launches": [{**LAUNCHED["torchrun"], "MASTER_PORT": port} for port in ("29500", "29501")],
@@ -173,7 +173,7 @@ def test_ranks_of_one_host_use_the_memory_of_one(launcher: str, tmp_path: Path) 
     log = tmp_path / "log"
     with ranks_of(log, [{**LAUNCHED[launcher], "RANK": number} for number in "01"]) as ranks:
         sizes = [bytes_after_an_epoch(rank) for rank in [*ranks, ranks[0]]]
-        ranks[0].kill()  # what it kept stays with the other
+        ranks[0].kill()  # its entries stay with the other
         sizes.append(bytes_after_an_epoch(ranks[1]))
     assert len(set(sizes)) == 1
     assert sorted(map(int, log.read_text().split())) == list(range(24))
@@ -348,7 +348,7 @@ def test_smaller_pictures_take_less_memory(root: Path) -> None:
     assert small._cache.stats()["hits"] == 12
 
 
-def test_damaged_files_are_told_and_not_kept(root: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_reported_and_not_cached(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "a" / "1.jpg"
     path.parent.mkdir()
     path.write_bytes(b"\xff\xd8\xff nothing")
@@ -362,7 +362,7 @@ def test_damaged_files_are_told_and_not_kept(root: Path, tmp_path: Path) -> None
         cached[0]
 
 
-def test_options_of_kept_pictures_that_cannot_be(root: Path) -> None:
+def test_invalid_options_of_kept_pictures_are_refused(root: Path) -> None:
     with pytest.raises(ConfigError, match='what must be "pixels", "files" or "samples"'):
         cache(ImageFolder(root), memory="1MB", what="nothing")
     with pytest.raises(ConfigError, match="cache_shorter_side must be an int of 1 or more"):
@@ -385,7 +385,7 @@ def test_random_transforms_are_not_kept_by_any_loader(root: Path) -> None:
         assert np.array_equal(image[3], plain[3][0])
 
 
-def test_other_samples_get_a_cache_of_their_own(root: Path) -> None:
+def test_other_samples_get_their_own_cache(root: Path) -> None:
     base = ImageFolder(root, size=(8, 8), cache="20MB")
     halves = [copy.copy(base), copy.copy(base)]
     halves[0].samples, halves[1].samples = base.samples[:6], base.samples[6:]
@@ -426,7 +426,7 @@ class Augmented(ImageFolder):
         return super().__getitem__(index)
 
 
-def test_samples_are_kept_where_nobody_asks_for_pictures(root: Path) -> None:
+def test_samples_are_kept_if_nobody_asks_for_pictures(root: Path) -> None:
     Own.made = 0
     cached = cache(Own(root), memory="1MB")
     for _ in range(2):
@@ -461,12 +461,12 @@ def test_a_cache_within_a_cache_is_refused(root: Path, tmp_path: Path) -> None:
             cache(inner, disk=tmp_path)
     with pytest.raises(ConfigError, match=r"this Slow is cached already: pass memory= and disk="):
         cache(cache(Slow(tmp_path / "log"), memory="1MB"), disk=tmp_path)
-    whole = cache(folder, memory="1MB", what="samples")  # of what the transforms gave
+    whole = cache(folder, memory="1MB", what="samples")  # of the results of the transforms
     assert np.array_equal(whole[1][0], folder[1][0])
 
 
 @pytest.mark.parametrize("what", ["pixels", "smaller"])
-def test_pictures_whose_entry_goes_while_they_are_drawn_are_read_again(
+def test_pictures_whose_entry_is_dropped_during_a_read_are_read_again(
     root: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"size": (16, 16)}
@@ -489,7 +489,7 @@ def test_pictures_whose_entry_goes_while_they_are_drawn_are_read_again(
     assert drawn == [1]
 
 
-def test_damage_that_a_crop_does_not_need_stays_unseen(root: Path, tmp_path: Path) -> None:
+def test_damage_outside_of_a_crop_is_not_noticed(root: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (400, 300, 3), dtype=np.uint8)
     path = tmp_path / "a" / "1.jpg"

@@ -1,4 +1,4 @@
-"""The ceiling of a step: measured on batches that are kept; the loader is left alone."""
+"""The ceiling of a step: measured on kept batches; the loader is not changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loader_of(**options: Any) -> reader.DataLoader[Any, Any]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_step_gets_kept_batches_again_and_again(workers: int) -> None:
+def test_the_step_gets_the_same_kept_batches_repeatedly(workers: int) -> None:
     seen: list[int] = []
     with loader_of(num_workers=workers) as loader:
         found = loader.ceiling(lambda batch: seen.append(int(batch[0][0])), batches=2, steps=6)

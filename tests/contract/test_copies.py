@@ -1,4 +1,4 @@
-"""How samples get into a batch: each way to copy gives the same bytes, and the rule says which."""
+"""Copies of samples into a batch: each way gives the same bytes, and a rule chooses the way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have batches of every size copied past the cache."""
+    """Copy batches of every size past the cache."""
     monkeypatch.setattr("reader.worker.loop.cache_nbytes", lambda: 0)
 
 
@@ -86,7 +86,7 @@ def test_arrays_that_do_not_fill_the_stack_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("uncached", "way")
-def test_what_lies_in_no_piece_is_copied_in_every_way() -> None:
+def test_samples_without_c_order_are_copied_correctly_in_every_way() -> None:
     image = np.arange(200 * 300 * 3, dtype=np.float32).reshape(200, 300, 3)
 
     def sample(index: int) -> dict[str, np.ndarray]:
@@ -117,7 +117,7 @@ def test_batches_that_would_leave_the_cache_go_past_it(workers: int) -> None:
         assert loader.stats()["arena"]["uncached_from_bytes"] == cache_nbytes() // (2 * in_flight)
 
 
-def test_what_goes_past_the_cache_follows_what_is_in_flight(
+def test_the_threshold_of_uncached_copies_follows_the_batches_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = [Choice(2, 4), Choice(1, 4), Choice(1, 2)]
@@ -133,14 +133,14 @@ def test_what_goes_past_the_cache_follows_what_is_in_flight(
     with DataLoader(range(4000), batch_size=4, **options) as loader:
         chosen = set()
         for _ in loader:
-            found = loader.stats()["arena"]["uncached_from_bytes"]  # it looks for a choice, too
+            found = loader.stats()["arena"]["uncached_from_bytes"]  # it asks for the choice, too
             workers, factor = loader.chosen["num_workers"], loader.chosen["prefetch_factor"]
             chosen.add((workers, factor))
             assert found == cache_nbytes() // (2 * workers * factor)
         assert {(1, 4), (1, 2)} <= chosen
 
 
-def test_the_widest_way_is_taken() -> None:
+def test_the_widest_instructions_are_used() -> None:
     assert copy_ways()[0] == "plain"
     assert copy_way() == copy_ways()[-1]
     with pytest.raises(ConfigError, match="cannot copy by 'abacus': this machine has plain"):

@@ -141,7 +141,9 @@ def failing(paths: list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_dataset_that_fails_stands_for_its_batches(files: str, workers: tuple[int, int]) -> None:
+def test_the_error_of_a_dataset_takes_the_place_of_its_batches(
+    files: str, workers: tuple[int, int]
+) -> None:
     loader = DatasetLoader(
         files,
         "sequential",
@@ -193,7 +195,7 @@ def test_an_interrupted_dataset_is_made_again(files: str) -> None:
         ({"dataset_prefetch": -1}, ConfigError, "dataset_prefetch must be"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     files: str, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     arguments = {

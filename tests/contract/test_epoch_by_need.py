@@ -1,4 +1,4 @@
-"""An epoch without workers is opened with what usual steps need; the Epoch is made by need."""
+"""An epoch without workers opens with what usual steps need; the Epoch is made by need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def firsts(batches: Iterator[Any]) -> list[int]:
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_an_epoch_of_which_more_is_asked_has_all_from_the_beginning(
+def test_an_epoch_made_by_need_has_everything_from_its_beginning(
     options: dict[str, Any],
 ) -> None:
     with loader_of(**options) as loader:
@@ -95,13 +95,13 @@ def test_the_epoch_goes_on_where_a_sample_has_failed() -> None:
 
 
 @pytest.mark.parametrize("asked_after", [0, 1, 3, BATCHES - 1, BATCHES])
-def test_what_only_the_epoch_knows_is_asked_at_any_position(asked_after: int) -> None:
+def test_the_epoch_can_be_made_by_need_at_any_position(asked_after: int) -> None:
     loader = loader_of(shuffle=True)
     batches = begun(loader)
     found = [next(batches) for _ in range(asked_after)]
     assert len(batches) == BATCHES
     assert not is_needed(batches)
-    assert batches.epoch.is_usable  # as the Epoch says, unless the epoch is over
+    assert batches.epoch.is_usable  # as the Epoch does, unless the epoch is over
     assert is_needed(batches)
     found += list(batches)
     assert sorted(int(key) for batch in found for key in batch) == list(range(COUNT))
@@ -122,7 +122,7 @@ def test_a_state_resumes_after_usual_steps(left_after: int) -> None:
 
 
 class Sampler:
-    """Yields lists; what `at` says is done before batch 2."""
+    """Yields lists; does the action `at` before batch 2."""
 
     def __init__(self, at: Any) -> None:
         self.at = at
@@ -147,7 +147,7 @@ def of_sampler(at: Any) -> DataLoader[Any]:
     return DataLoader(Calls(lambda index: index, COUNT), batch_sampler=Sampler(at))
 
 
-def test_what_the_sampler_raises_comes_after_the_batches_before_it() -> None:
+def test_exception_of_the_sampler_comes_after_the_batches_before_it() -> None:
     def fail() -> None:
         raise LookupError("no more")
 
@@ -236,7 +236,7 @@ def test_threads_share_the_steps() -> None:
     assert sorted(found) == list(range(BATCHES))
 
 
-def test_a_slow_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_batch_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     def get(index: int) -> int:
         if index == 5:
             threading.Event().wait(0.05)
@@ -248,7 +248,7 @@ def test_a_slow_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1
 
 
-def test_a_small_batch_is_made_without_a_look_at_the_machine() -> None:
+def test_a_small_batch_is_made_without_asking_the_system() -> None:
     """Files under /proc and /sys are read when a batch first needs memory of some size."""
     code = (
         "import sys, numpy as np, reader\n"

@@ -37,7 +37,7 @@ for kinds in ("QL", "LQ", "ql", "lq"):
 """
 
 
-def test_integers_that_are_equal_become_tensors_whichever_comes_first() -> None:
+def test_equal_integers_become_tensors_whichever_comes_first() -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""Batches at the ends of what is legal: none is taken for damage, and what cannot be says so early.
+"""Batches at the legal extremes: none is mistaken for damage, and impossible ones fail early.
 
 Imports pytest and the harness. What is compared with PyTorch and Paddle lies in tests/peers.
 """
@@ -37,7 +37,7 @@ def _nothing(_: Any) -> np.ndarray[Any, Any]:
 
 
 def _pad_to(nbytes: int) -> Callable[[Any], Any]:
-    """A collate function whose last field has no bytes, and lies at the very end of so many."""
+    """A collate function whose last field has no bytes and lies at the end of its slot."""
     return lambda _: [np.ones(nbytes - 128, np.uint8), np.empty((0, 7), np.float64)]
 
 

@@ -1,4 +1,4 @@
-"""What an engine does for whatever face composes it, beyond `reader.DataLoader` and its peers."""
+"""What an engine does for any face, beyond the faces of the package."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reworded(error: BaseException, worker: int, text: str) -> BaseException:
     return RuntimeError(f"worker {worker} of toy failed")
 
 
-def test_seed_of_a_face_repeats_its_samples_without_more_ado() -> None:
+def test_seed_of_a_face_repeats_its_samples_without_another_option() -> None:
     def samples(seed: int) -> list[Any]:
         with Face(Policy(), Draws(), batch_size=4, seed=seed) as loader:
             return [batch.tolist() for batch in loader]

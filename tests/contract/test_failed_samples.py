@@ -1,4 +1,4 @@
-"""Samples that fail: left out or replaced, by whoever fetches them, and told of."""
+"""Samples that fail: left out or replaced, with any workers, and reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EACH = [
 
 
 class Files:
-    """Numbers, of which some cannot be read."""
+    """Numbers, some of which cannot be read."""
 
     def __init__(self, count: int = 64, bad: tuple[int, ...] = BAD) -> None:
         self.count, self.bad = count, frozenset(bad)
@@ -86,7 +86,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dataset", [Files, ManyFiles, WrittenFiles])
-def test_batches_are_the_same_whoever_fetches(
+def test_batches_are_the_same_with_any_workers(
     way: str, on_error: str, kind: str, dataset: type[Files]
 ) -> None:
     options = {"batch_size": 8, "shuffle": True, "seed": 1, "on_error": on_error, **KINDS[kind]}
@@ -106,7 +106,7 @@ def test_batches_are_the_same_whoever_fetches(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_left_out_is_what_failed(kind: str) -> None:
+def test_only_failed_samples_are_left_out(kind: str) -> None:
     plain = DataLoader(Files(bad=()), batch_size=8, seed=1, shuffle=True, **KINDS[kind])
     loader = DataLoader(
         Files(), batch_size=8, seed=1, shuffle=True, on_error="skip", error_budget=4, **KINDS[kind]
@@ -132,7 +132,7 @@ def test_what_is_left_out_is_what_failed(kind: str) -> None:
 )
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"in_order": False}])
-def test_batches_are_short_by_what_failed(
+def test_batches_lack_only_their_failed_samples(
     bad: tuple[int, ...], sizes: list[int], kind: str, options: dict[str, Any]
 ) -> None:
     loader = DataLoader(
@@ -146,7 +146,7 @@ def test_batches_are_short_by_what_failed(
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_of_an_epoch_begun_ahead_are_those_of_any_other(num_workers: int) -> None:
+def test_batches_of_a_prefetched_epoch_are_those_of_any_other(num_workers: int) -> None:
     options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
     options["num_workers"] = num_workers
     ahead = {"prefetch_next_epoch": True, "persistent_workers": True} if num_workers else {}
@@ -155,7 +155,7 @@ def test_batches_of_an_epoch_begun_ahead_are_those_of_any_other(num_workers: int
     assert found == [[numbers.tolist() for _, numbers in DataLoader(Files(), **options)]] * 2
 
 
-def test_an_error_comes_behind_the_batch_before_it() -> None:
+def test_an_error_comes_after_the_batch_before_it() -> None:
     class Failing(Files):
         def __getitem__(self, index: int) -> Any:
             if index == 9:
@@ -180,7 +180,7 @@ def test_groups_of_several_places_have_short_batches(places: list[str]) -> None:
 
 
 @pytest.mark.parametrize("way", EACH)
-def test_the_others_of_a_batch_take_the_places(way: str) -> None:
+def test_other_samples_of_the_batch_replace_failed_ones(way: str) -> None:
     order = [list(range(begin, begin + 8)) for begin in range(8, 56, 8)]  # some are left out
     with DataLoader(
         Files(), batch_sampler=order, on_error="replace", error_budget=4, seed=5, **WAYS[way]
@@ -194,7 +194,9 @@ def test_the_others_of_a_batch_take_the_places(way: str) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, None])
 @pytest.mark.parametrize("way", ["none", "processes"])
-def test_of_one_sample_any_of_the_dataset_takes_the_place(batch_size: int | None, way: str) -> None:
+def test_a_failed_batch_of_one_sample_is_replaced_by_any_sample(
+    batch_size: int | None, way: str
+) -> None:
     loader = DataLoader(
         Files(), batch_size=batch_size, on_error="replace", error_budget=4, **WAYS[way]
     )
@@ -207,7 +209,7 @@ def test_of_one_sample_any_of_the_dataset_takes_the_place(batch_size: int | None
     ]
 
 
-def test_a_sampler_of_the_users_says_which_samples_there_are() -> None:
+def test_the_users_sampler_decides_which_samples_may_replace() -> None:
     loader = DataLoader(Files(), sampler=[1, 3, 5], on_error="replace", error_budget=1)
     batches = iter(loader)
     assert int(next(batches)[1][0]) == 1
@@ -217,7 +219,7 @@ def test_a_sampler_of_the_users_says_which_samples_there_are() -> None:
 
 
 @pytest.mark.parametrize("way", EACH)
-def test_a_batch_of_which_nothing_is_left_is_left_out(way: str) -> None:
+def test_a_batch_without_any_sample_is_left_out(way: str) -> None:
     bad = tuple(range(8, 24))
     with DataLoader(
         Files(bad=bad), batch_size=8, on_error="skip", error_budget=16, **WAYS[way]
@@ -235,7 +237,7 @@ def test_a_batch_of_which_nothing_is_left_is_left_out(way: str) -> None:
 @pytest.mark.parametrize("way", ["none", "processes", "threads"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 7])
-def test_a_resumed_run_goes_on_with_the_same(way: str, on_error: str, after: int) -> None:
+def test_a_resumed_run_has_the_same_batches(way: str, on_error: str, after: int) -> None:
     options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 7, "on_error": on_error}
     with DataLoader(Files(), error_budget=4, **options) as loader:
         whole = rows(loader)
@@ -257,7 +259,7 @@ def test_a_resumed_run_goes_on_with_the_same(way: str, on_error: str, after: int
 
 
 @pytest.mark.parametrize("way", ["none", "processes"])
-def test_a_run_may_be_resumed_behind_each_batch(way: str) -> None:
+def test_a_run_may_be_resumed_after_each_batch(way: str) -> None:
     bad = tuple(range(0, 64, 3))
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 9, "on_error": "skip"}
     options["error_budget"] = 64
@@ -286,7 +288,7 @@ def test_a_damaged_state_is_refused() -> None:
 
 
 def test_a_state_that_holds_rows_of_a_batch_is_refused() -> None:
-    """Earlier versions filled short batches up from the next one, and saved what was left of it."""
+    """Earlier versions filled short batches from the next one, and saved the rest of that one."""
     loader = DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4)
     state = loader.state_dict()
     spare = {"batch": 1, "keys": list(range(8, 16)), "at": 1, "bad": []}
@@ -297,7 +299,7 @@ def test_a_state_that_holds_rows_of_a_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("way", EACH)
-def test_too_many_end_the_epoch_with_an_error_that_names_them(way: str) -> None:
+def test_too_many_failed_samples_end_the_epoch_with_an_error_that_names_them(way: str) -> None:
     with DataLoader(
         Files(bad=(1, 9, 10)), batch_size=8, on_error="skip", error_budget=2, **WAYS[way]
     ) as loader:
@@ -305,7 +307,7 @@ def test_too_many_end_the_epoch_with_an_error_that_names_them(way: str) -> None:
         with pytest.raises(DatasetError) as caught:
             for _ in batches:
                 count += 1
-        assert count == 2  # they are delivered, and then it is told
+        assert count == 2  # they are delivered, and then reported
         text = str(caught.value)
         assert "3 samples of epoch 0 have failed, and error_budget=2 allows 2" in text
         assert "3 of OSError (index 1, 9, 10; 'file 1 is damaged')" in text
@@ -339,7 +341,7 @@ def test_a_budget_is_a_count_or_a_share_of_the_epoch(
         list(loader)
 
 
-def test_the_end_of_an_epoch_tells_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_an_epoch_reports_failed_samples(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "reader"):
         list(DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4))
         list(DataLoader(Files(bad=()), batch_size=8, on_error="skip"))
@@ -392,7 +394,7 @@ def test_a_stream_goes_on_where_a_draw_fails(way: str, kind: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("way", ["none", "processes"])
-def test_a_stream_keeps_its_length_where_the_sample_before_takes_the_place(way: str) -> None:
+def test_a_stream_keeps_its_length_if_the_sample_before_replaces(way: str) -> None:
     with DataLoader(Stream(), batch_size=4, on_error="replace", **WAYS[way]) as loader:
         numbers = [int(number) for batch in loader for number in batch]
     assert len(numbers) == 64
@@ -402,7 +404,7 @@ def test_a_stream_keeps_its_length_where_the_sample_before_takes_the_place(way: 
 
 @pytest.mark.parametrize("way", ["none", "processes"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_a_stream_is_resumed_where_it_was(way: str, on_error: str) -> None:
+def test_a_stream_is_resumed_at_its_position(way: str, on_error: str) -> None:
     options: dict[str, Any] = {"batch_size": 4, "on_error": on_error, **WAYS[way]}
     with DataLoader(Stream(), **options) as loader:
         whole = [batch.tolist() for batch in loader]
@@ -419,14 +421,14 @@ def test_a_stream_is_resumed_where_it_was(way: str, on_error: str) -> None:
 
 
 @pytest.mark.parametrize("way", EACH)
-def test_a_generator_that_cannot_go_on_raises_its_error(way: str) -> None:
+def test_an_exhausted_generator_raises_its_error(way: str) -> None:
     loader = DataLoader(Stream(ends=True), batch_size=2, on_error="skip", **WAYS[way])
     with loader, pytest.raises(OSError, match="the connection was lost"):
         list(loader)
 
 
 class Refused(Files):
-    """Raises what says that the program is wrong."""
+    """Raises an error that means that the program is wrong."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -443,7 +445,7 @@ class Refused(Files):
     "error", [MemoryError("no memory"), reader.ConfigError("wrong"), reader.SampleIndexError("out")]
 )
 @pytest.mark.parametrize("way", ["none", "processes"])
-def test_what_is_no_fault_of_a_sample_is_raised(on_error: str, error: Exception, way: str) -> None:
+def test_errors_outside_of_samples_are_raised(on_error: str, error: Exception, way: str) -> None:
     loader = DataLoader(Refused(error), batch_size=8, on_error=on_error, **WAYS[way])
     with loader, pytest.raises(type(error)):
         list(loader)
@@ -472,7 +474,7 @@ def test_whole_batches_that_fail_end_the_epoch_at_the_budget(
 
 
 @pytest.mark.parametrize("way", EACH)
-def test_what_failed_is_told_with_its_batch(way: str) -> None:
+def test_failed_samples_are_reported_with_their_batch(way: str) -> None:
     with DataLoader(
         Files(bad=(3,)), batch_size=8, on_error="replace", error_budget=4, **WAYS[way]
     ) as loader:
@@ -562,7 +564,7 @@ def test_a_quarantine_names_each_sample_once(way: str, tmp_path: Path) -> None:
     ) == [number for number in range(64) if number not in BAD]
 
 
-def test_a_quarantine_grows_by_no_epoch_and_by_another_failure(tmp_path: Path) -> None:
+def test_a_quarantine_grows_by_new_failures_alone(tmp_path: Path) -> None:
     class Flaky(Files):
         def __getitem__(self, index: int) -> Any:
             if index == 9 and self.is_away:
@@ -606,7 +608,7 @@ def test_a_quarantine_of_a_stream_has_a_line_for_each_draw(tmp_path: Path) -> No
     assert [(line["epoch"], line["index"]) for line in lines] == [(0, 3), (1, 3)]
 
 
-def test_a_quarantine_that_was_cut_off_is_read_and_written_on(tmp_path: Path) -> None:
+def test_a_cut_off_quarantine_is_read_and_continued(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     list(DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4, quarantine=path))
     path.write_bytes(path.read_bytes()[:-20])
@@ -623,7 +625,7 @@ def test_a_quarantine_that_was_cut_off_is_read_and_written_on(tmp_path: Path) ->
         reader.without(Files(), path)
 
 
-def test_a_quarantine_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> None:
+def test_a_quarantine_that_can_no_longer_be_written_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "bad.jsonl"
     path.parent.mkdir()
     options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
@@ -690,7 +692,7 @@ def test_deaths_of_workers_change_nothing(on_error: str, tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -708,11 +710,11 @@ def test_what_cannot_be_is_refused(
         ("/none.jsonl", reader.ConfigError, "the quarantine file '/none.jsonl' cannot be read"),
     ],
 )
-def test_without_refuses_what_cannot_be(bad: Any, error: type[Exception], text: str) -> None:
+def test_without_refuses_invalid_arguments(bad: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         reader.without(Files(), bad)
 
 
-def test_without_nothing_is_the_dataset() -> None:
+def test_without_an_empty_list_is_the_dataset() -> None:
     assert list(reader.without(list("abc"), [])) == ["a", "b", "c"]
     assert list(reader.without(list("abc"), [-1, 2])) == ["a", "b"]

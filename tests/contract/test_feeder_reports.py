@@ -1,4 +1,4 @@
-"""What the feeder tells of workers and of batches that did not come: named, and counted."""
+"""The feeder's reports of workers and of missing batches: named, and counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_kind_of_a_failure_is_a_member_that_equals_its_text() -> None:
         road.feeder.accept()
 
 
-def test_full_arena_is_told_with_its_bytes_and_the_knob_that_helps() -> None:
+def test_full_arena_is_reported_with_its_bytes_and_the_option_that_helps() -> None:
     with wire() as road:
         assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
         assert road.channel.next_task() is not None
@@ -35,7 +35,7 @@ def test_full_arena_is_told_with_its_bytes_and_the_knob_that_helps() -> None:
         assert item.knob == "memory"
 
 
-def test_progress_and_losses_of_a_worker_have_names() -> None:
+def test_progress_and_loss_of_a_worker_have_named_fields() -> None:
     with wire() as road:
         idle = road.feeder.worker_progress(0)
         assert (idle.pid, idle.seq, idle.row, idle.seconds) == (os.getpid(), None, -1, 0.0)
@@ -51,7 +51,7 @@ def test_progress_and_losses_of_a_worker_have_names() -> None:
         assert road.feeder.stats()["in_flight"] == 0
 
 
-def test_counts_tell_what_was_sent_made_and_received() -> None:
+def test_counts_say_how_many_were_sent_made_and_received() -> None:
     with wire() as road:
         for value in range(3):
             road.write(np.full(4, value))

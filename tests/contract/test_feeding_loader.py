@@ -1,4 +1,4 @@
-"""Loaders that a static program reads from by itself: epochs, early ends, errors, what is left."""
+"""Loaders that a static program reads by itself: epochs, early ends, errors, leftovers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def endless() -> Iterator[Any]:
 
 
 class Program:
-    """A program that reads from a loader and gives back the first number it read."""
+    """A program that reads from a loader and returns the first number it read."""
 
     def __init__(self, capacity: int = 3, **options: Any) -> None:
         feed_list = inputs()
@@ -92,7 +92,7 @@ def test_epoch_without_batches_ends_at_once(old_ir: None) -> None:
     assert [program.epoch(), program.epoch()] == [[], []]
 
 
-def test_end_is_told_again_until_reset(old_ir: None) -> None:
+def test_end_is_raised_again_until_reset(old_ir: None) -> None:
     program = Program()
     program.loader.set_batch_generator(batches(1))
     program.loader.start()
@@ -237,7 +237,7 @@ def test_epoch_that_no_run_took_from_is_reset(old_ir: None) -> None:
         program.loader.start()
         program.loader.reset()
         program.loader.reset()
-    assert calls == []  # the program never ran: nothing was asked of the generator
+    assert calls == []  # the program never ran: the generator was not called
     assert program.epoch() == [0.0, 1.0]
     program.loader.start()
     program.loader.reset()
@@ -261,7 +261,7 @@ def test_generator_is_closed_in_its_thread_when_the_epoch_ends_early(old_ir: Non
     assert closed == ["reader-feeding"]
 
 
-def test_generator_that_is_stuck_is_left_behind_and_pushes_nothing(
+def test_stuck_generator_is_abandoned_and_pushes_nothing(
     old_ir: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(feeding_epoch, "_JOIN_S", 0.05)
@@ -370,7 +370,7 @@ def test_good_batches_are_read_before_the_run_fails_and_reset_raises_the_error(
         program.loader.set_batch_generator(batches(3))
         assert program.epoch() == [0.0, 1.0, 2.0]
         assert program.loader.error is None
-        caplog.clear()  # a record keeps its traceback, and that the engine of its frames
+        caplog.clear()  # a record keeps its traceback, which keeps the engine of its frames
 
 
 def test_failed_run_is_the_context_of_the_error_that_reset_raises(old_ir: None) -> None:
@@ -385,7 +385,7 @@ def test_failed_run_is_the_context_of_the_error_that_reset_raises(old_ir: None) 
     assert isinstance(caught.value.__context__, SystemError)
 
 
-def test_error_that_the_program_did_not_come_to_is_logged_and_not_raised(
+def test_error_after_the_last_used_batch_is_logged_and_not_raised(
     old_ir: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = Program(8)
@@ -412,7 +412,7 @@ def test_data_that_does_not_fit_fails_the_run_in_its_place(old_ir: None) -> None
         program.loader.reset()
 
 
-def test_exception_that_would_end_the_program_is_told_as_an_error(old_ir: None) -> None:
+def test_exception_that_would_end_the_program_is_raised_as_an_error(old_ir: None) -> None:
     program = Program()
     program.loader.set_batch_generator(failing_after(1, SystemExit(3)))
     program.loader.start()
@@ -448,7 +448,7 @@ def test_process_that_is_killed_fails_the_run_after_the_good_batches(
 # ---- arguments -----------------------------------------------------------------------------------
 
 
-def test_pir_mode_is_refused_with_the_ways_out() -> None:
+def test_pir_mode_is_refused_with_the_remedies() -> None:
     paddle.enable_static()
     try:
         with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):

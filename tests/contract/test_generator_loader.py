@@ -400,7 +400,7 @@ def test_exception_in_a_group_of_places_loses_no_batch(static: None, process: bo
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
-def test_exception_that_would_end_the_program_is_told_as_an_error(
+def test_exception_that_would_end_the_program_is_raised_as_an_error(
     static: None, process: bool, error: BaseException
 ) -> None:
     class Items:
@@ -499,7 +499,7 @@ def _is_zombie(pid: int) -> bool:
 
 @pytest.mark.parametrize("capacity", [1, 4])
 @pytest.mark.parametrize("double", [False, True])
-def test_capacity_bounds_what_is_made_ahead(
+def test_capacity_bounds_the_batches_ahead(
     static: None, process: bool, capacity: int, double: bool
 ) -> None:
     drawn = mmap.mmap(-1, 8)  # shared with a forked process
@@ -542,7 +542,7 @@ def test_generator_runs_in_a_thread_of_the_trainer_or_in_one_process(
     assert (pids == {os.getpid()}) is not process
 
 
-def test_process_that_is_killed_is_told_at_once_after_the_good_batches(static: None) -> None:
+def test_process_that_is_killed_is_reported_at_once_after_the_good_batches(static: None) -> None:
     def generator() -> Iterator[Any]:
         yield from batches(3)()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -559,7 +559,7 @@ def test_process_that_is_killed_is_told_at_once_after_the_good_batches(static: N
         assert seen == [0.0, 1.0, 2.0]
 
 
-def test_two_loaders_side_by_side_do_not_touch_each_other(static: None, process: bool) -> None:
+def test_two_concurrent_loaders_do_not_affect_each_other(static: None, process: bool) -> None:
     feed_list = inputs()
     one, other = (from_generator(feed_list, 2, use_multiprocess=process) for _ in range(2))
     one.set_batch_generator(batches(4), CPU)

@@ -110,7 +110,7 @@ def test_timeout_must_be_positive() -> None:
         DataLoader([1], 1, timeout=-1)
 
 
-def test_unknown_last_batch_is_told_when_it_matters() -> None:
+def test_unknown_last_batch_is_refused_when_it_is_used() -> None:
     loader = DataLoader(list(range(5)), 2, last_batch="nonsense")
     text = "last_batch must be one of 'keep', 'discard', or 'rollover', but got nonsense"
     with pytest.raises(ValueError, match=text):
@@ -214,7 +214,7 @@ def test_dicts_and_strings_are_collated_too(workers: dict[str, Any]) -> None:
     assert plain(batch["pair"]) == [[0, 1], ["s", "s"]]
 
 
-def test_ragged_samples_are_refused_with_the_way_out(workers: dict[str, Any]) -> None:
+def test_ragged_samples_are_refused_with_the_remedy(workers: dict[str, Any]) -> None:
     loader = DataLoader([np.ones(2), np.ones(3)], 2, **workers)
     with pytest.raises(ValueError, match=r"Pass a batchify_fn: batchify\.Pad"):
         list(loader)
@@ -267,7 +267,7 @@ def test_batches_are_those_of_the_framework_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
-def test_one_worker_carries_what_a_loop_carries(kind: str) -> None:
+def test_one_worker_keeps_the_same_state_as_a_loop(kind: str) -> None:
     count, size = impure_datasets.COUNT, impure_datasets.SIZE
     expected = []
     with impure_datasets.opened(kind, 0.0) as dataset:
@@ -352,7 +352,7 @@ def test_an_epoch_is_reloaded_as_gluon_does() -> None:
     assert data.begun == 6
 
 
-def test_without_workers_nothing_is_begun_ahead() -> None:
+def test_without_workers_no_epoch_is_prefetched() -> None:
     data = Counter()
     loader = DataLoader(data, 2, auto_reload=True)
     loader.refresh()
@@ -362,7 +362,7 @@ def test_without_workers_nothing_is_begun_ahead() -> None:
 
 
 class Pulled:
-    """A sampler that tells how many batches were drawn."""
+    """A sampler that counts the batches drawn."""
 
     def __init__(self) -> None:
         self.drawn = 0
@@ -377,7 +377,7 @@ class Pulled:
 
 
 @pytest.mark.parametrize(("prefetch", "drawn"), [(None, 5), (0, 1), (4, 5), (1, 2), (-3, 1)])
-def test_prefetch_bounds_what_is_made_ahead(prefetch: int | None, drawn: int) -> None:
+def test_prefetch_bounds_the_batches_ahead(prefetch: int | None, drawn: int) -> None:
     pulled = Pulled()
     loader = DataLoader(range(20), batch_sampler=pulled, num_workers=2, prefetch=prefetch)
     batches = iter(loader)
@@ -445,7 +445,7 @@ class Gate:
 
 
 @pytest.mark.parametrize("kind", ["processes", "threads"])
-def test_a_late_batch_is_told_and_not_lost(kind: str, tmp_path: Any) -> None:
+def test_a_late_batch_is_reported_and_not_lost(kind: str, tmp_path: Any) -> None:
     pipe = tmp_path / "gate"
     os.mkfifo(pipe)
     loader = DataLoader(Gate(pipe), 2, timeout=0.2, **WORKERS[kind])
@@ -466,7 +466,7 @@ def test_a_late_batch_is_told_and_not_lost(kind: str, tmp_path: Any) -> None:
     loader.close()
 
 
-def test_a_killed_worker_costs_no_batch() -> None:
+def test_a_killed_worker_loses_no_batch() -> None:
     loader = DataLoader(list(range(200)), 2, num_workers=2)
     batches = iter(loader)
     found = [plain(next(batches))]

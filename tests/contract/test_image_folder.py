@@ -114,7 +114,7 @@ def test_images_of_other_endings_are_counted_and_named(root: Path) -> None:
     assert ImageFolder(root, extensions=".gif", allow_empty=True)[-1][0].shape == (4, 5, 3)
 
 
-def test_what_macos_adds_is_no_image(root: Path) -> None:
+def test_files_that_macos_adds_are_no_images(root: Path) -> None:
     (root / "__MACOSX/cat").mkdir(parents=True)
     (root / "__MACOSX/cat/._a.jpg").write_bytes(b"\0\5\x16\7more")
     (root / "cat/._a.jpg").write_bytes(b"\0\5\x16\7more")
@@ -315,7 +315,7 @@ def test_a_row_of_another_form_is_left_alone(root: Path) -> None:
     assert (row == 7).all()
 
 
-def test_images_of_several_sizes_are_told(root: Path, cell: Cell) -> None:
+def test_images_of_several_sizes_are_reported(root: Path, cell: Cell) -> None:
     with (
         DataLoader(ImageFolder(root), batch_size=4, **cell) as loader,
         pytest.raises(CollateError, match=r"shape .40, 60, 3. .* .41, 59, 3."),
@@ -323,7 +323,7 @@ def test_images_of_several_sizes_are_told(root: Path, cell: Cell) -> None:
         list(loader)
 
 
-def test_transforms_take_the_place_of_image_and_number(root: Path, cell: Cell) -> None:
+def test_transforms_may_replace_image_and_number(root: Path, cell: Cell) -> None:
     plain = ImageFolder(root, size=(8, 8))
     folder = ImageFolder(root, size=(8, 8), transform=negative, target_transform=doubled)
     with DataLoader(folder, batch_size=6, **cell) as loader:
@@ -347,7 +347,7 @@ def test_a_bad_file_is_named_and_the_loop_goes_on(root: Path, cell: Cell, damage
         assert list(batches) == []
 
 
-def test_a_file_that_is_gone_is_named(root: Path, cell: Cell) -> None:
+def test_a_missing_file_is_named(root: Path, cell: Cell) -> None:
     folder = ImageFolder(root, size=(8, 8))
     (root / "cat/a.JPEG").unlink()
     with (
@@ -396,7 +396,7 @@ def test_a_folder_survives_pickle(root: Path) -> None:
         ({"target_transform": "x"}, ConfigTypeError, "target_transform must be a function"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     root: Path, change: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -404,9 +404,7 @@ def test_what_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("cache", [None, "1MB"])
-def test_a_folder_decodes_at_the_full_size_where_that_is_asked_for(
-    cache: str | None, root: Path
-) -> None:
+def test_a_folder_decodes_at_the_full_size_with_exact(cache: str | None, root: Path) -> None:
     path = root / "cat" / "b.jpg"
     save(path, 300, 400, seed=3)
     options: dict[str, Any] = {"transforms": [Resize((20, 30))], "cache": cache}
@@ -440,7 +438,7 @@ def test_content_is_decoded_without_a_file(root: Path) -> None:
     assert (decode(content.getbuffer()) == decode(root / "cat/b.jpg")).all()
 
 
-def test_samples_are_known_to_be_pure_where_no_function_of_the_user_makes_them(root: Path) -> None:
+def test_samples_are_pure_if_no_function_of_the_user_makes_them(root: Path) -> None:
     class Own(ImageFolder):
         def __getitem__(self, index: int, out: Any = None) -> tuple[Any, Any]:
             return super().__getitem__(index, out)

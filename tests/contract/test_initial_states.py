@@ -1,4 +1,4 @@
-"""The state with which a worker begins an epoch comes before its batches, and goes with its run.
+"""The state with which a worker begins an epoch arrives before its batches, and ends with its run.
 
 Imports the wire. Holds nothing.
 """
@@ -16,7 +16,7 @@ THREAD = pytest.mark.parametrize("is_thread", [False, True])
 
 
 class Steps(Handover):
-    """Asks, within a step and outside of it, to be alone."""
+    """Asks whether it is alone, within a step and outside of it."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -26,7 +26,7 @@ class Steps(Handover):
         self.made = Made(1)
 
 
-def test_nothing_is_waited_for_within_a_step() -> None:
+def test_a_step_waits_for_no_initial_state() -> None:
     steps = Steps()
     assert next(steps) == 1
     steps.alone(lambda: steps.calls.append("outside"))
@@ -55,7 +55,7 @@ def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -
         assert channel.next_task() == (TaskKind.TASK_NEXT, None)
         channel.write([1])
         found = None
-        while found is None:  # a notice that all states have come is before it
+        while found is None:  # the notice that all states have come is before it
             found = feeder.take(5)
         assert found is not False
         assert feeder.has_initial_states
@@ -86,7 +86,7 @@ def test_state_of_another_run_is_dropped(is_thread: bool) -> None:
 
 
 @THREAD
-def test_worker_that_is_gone_is_waited_for_no_longer(is_thread: bool) -> None:
+def test_state_does_not_wait_for_a_dead_worker(is_thread: bool) -> None:
     with wire(is_thread) as made:
         enter(made)
         made.feeder.detach(0)

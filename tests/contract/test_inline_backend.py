@@ -1,4 +1,4 @@
-"""Batches made in the thread that iterates: what a face with `is_as_collated` gets."""
+"""Batches made in the thread that iterates, as a face with `is_as_collated` gets them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Threads:
         return index, threading.current_thread().name
 
 
-def test_batches_are_made_in_the_thread_that_asks_and_are_what_collate_fn_returned() -> None:
+def test_batches_are_made_in_the_asking_thread_and_are_the_results_of_collate_fn() -> None:
     made: list[Any] = []
 
     def collate(samples: Any) -> Any:
@@ -55,7 +55,7 @@ def test_each_place_gets_its_batch(places: int, dataset: Any) -> None:
     assert list(loader) == wanted
 
 
-def test_loader_that_its_own_collate_fn_leads_to_goes_with_the_garbage() -> None:
+def test_loader_that_its_collate_fn_refers_to_is_garbage_collected() -> None:
     class Trainer:
         def __init__(self) -> None:
             self.loader = Face(INLINE, range(8), batch_size=2, collate_fn=self.collate)
@@ -89,7 +89,7 @@ def test_10_error_comes_in_the_place_of_its_batch_and_names_the_sample() -> None
     assert list(batches) == [[6]]
 
 
-def test_04_ctrl_c_in_the_dataset_passes_and_the_batch_is_made_again() -> None:
+def test_04_ctrl_c_in_the_dataset_is_raised_and_the_batch_is_made_again() -> None:
     interrupts = [KeyboardInterrupt]
 
     class Interrupted(Threads):

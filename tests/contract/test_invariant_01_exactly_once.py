@@ -198,7 +198,9 @@ def test_01_sampler_without_len_works_and_len_says_why_not(cell: dict[str, Any])
             len(loader)
 
 
-def test_01_sampler_is_drawn_from_only_as_far_as_the_window(cell: dict[str, Any]) -> None:
+def test_01_sampler_is_drawn_from_no_further_than_the_batches_in_flight(
+    cell: dict[str, Any],
+) -> None:
     drawn = []
 
     class Counting:

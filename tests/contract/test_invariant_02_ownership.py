@@ -24,7 +24,7 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 
 def held(loader: DataLoader) -> int:
-    """How many slots the trainer holds, the loader's own statistics say."""
+    """Return how many slots the trainer holds, by the loader's statistics."""
     return int(loader.stats()["arena"]["held_slots"])
 
 
@@ -46,7 +46,7 @@ def test_02_1000_kept_batches_stay_right_and_their_memory_comes_back(workers: in
         for batch in loader:
             del batch
         assert held(loader) == 0
-        # the reader thread gives it back, in its own time
+        # the reader thread gives it back to the system later
         wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < full // 10)
 
 
@@ -95,7 +95,7 @@ def _torchs(dataset: Any, options: dict[str, Any]) -> Any:
 
 
 class _Pairs:
-    """A batch sampler whose order can only be drawn again; it knows the dataset."""
+    """A batch sampler with a replayed order, which refers to the dataset."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -117,7 +117,7 @@ def _of_pairs(dataset: Any, options: dict[str, Any]) -> Any:
     [{}, {"num_workers": 1, "worker_type": "thread"}, {"num_workers": 1, "in_order": False}],
     ids=["inline", "thread", "process"],
 )
-def test_02_dataset_is_freed_with_its_loader_and_iterator_and_no_collection(
+def test_02_dataset_is_freed_with_loader_and_iterator_without_a_collection(
     options: dict[str, Any], taken: int, make: Callable[..., Any]
 ) -> None:
     dataset = Rows(6)
@@ -198,7 +198,7 @@ def test_02_slot_is_held_exactly_as_long_as_anything_views_it(workers: int, view
 
 
 @WORKERS
-def test_02_all_fields_of_a_batch_share_one_slot_that_the_last_one_gives_back(workers: int) -> None:
+def test_02_all_fields_of_a_batch_share_one_slot_that_the_last_one_releases(workers: int) -> None:
     with DataLoader(
         Calls(lambda i: {"a": np.ones(3), "b": [np.zeros(2), i], "c": "text"}, 8),
         batch_size=4,
@@ -236,7 +236,7 @@ def test_02_batches_are_writable_and_writing_touches_no_other_batch(workers: int
 
 
 @WORKERS
-def test_02_what_the_user_writes_is_gone_when_the_slot_is_used_again(workers: int) -> None:
+def test_02_a_reused_slot_keeps_nothing_that_the_user_wrote(workers: int) -> None:
     with DataLoader(Rows(64), batch_size=4, num_workers=workers, persistent_workers=True) as loader:
         for _ in range(3):
             for n, batch in enumerate(loader):
@@ -293,7 +293,7 @@ def test_02_ragged_batches_reuse_slots_too(workers: int) -> None:
             del batch
         arena = loader.stats()["arena"]
         if workers == 0:
-            assert arena is None  # what is not stacked lies in no arena
+            assert arena is None  # batches that are not stacked lie in no arena
             return
         assert arena["held_slots"] == 0
         assert arena["owned_bytes"] < 8 << 20

@@ -48,7 +48,7 @@ def test_06_digests_are_equal_for_each_start_method(wanted: list[str], start_met
     )
 
 
-def test_06_seed_and_epoch_make_the_difference(wanted: list[str]) -> None:
+def test_06_seed_and_epoch_decide_the_digests(wanted: list[str]) -> None:
     assert len(set(wanted)) == EPOCHS
     assert not set(wanted) & set(digests(Augmented(), 12, num_workers=2))
 
@@ -149,7 +149,7 @@ def test_06_form_of_a_batch_does_not_depend_on_the_batch_before() -> None:
 
 
 def test_sample_rng_outside_of_a_loader_says_so() -> None:
-    # In a thread of its own: a loader that another test left may have fetched in this one.
+    # In its own thread: a loader of another test may have fetched in this one.
     with ThreadPoolExecutor(1) as pool, pytest.raises(ReaderError, match="only while a DataLoader"):
         pool.submit(sample_rng, 0).result()
 

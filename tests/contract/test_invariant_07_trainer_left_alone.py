@@ -30,7 +30,7 @@ def train(**options: Any) -> None:
 
 @pytest.mark.parametrize("switch_s", [0.005, 1e-6])
 def test_07_global_random_state_is_not_touched(cell: dict[str, Any], switch_s: float) -> None:
-    """With num_workers=0 and no seed the dataset itself draws from it, as it asked to."""
+    """With num_workers=0 and no seed the dataset itself draws from the global state."""
     random.seed(5)
     np.random.seed(5)
     wanted = [(random.random(), np.random.random(), np.random.normal()) for _ in range(20)]
@@ -112,7 +112,7 @@ def test_07_default_start_method_can_still_be_chosen_after_a_loader_ran() -> Non
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=50)
 
 
-def test_07_chosen_default_start_method_is_the_one_taken() -> None:
+def test_07_chosen_default_start_method_is_used() -> None:
     program = """if True:
         import multiprocessing, sys
         from reader import DataLoader

@@ -127,7 +127,7 @@ def test_01_collate_fn_gets_the_list_of_samples_of_each_batch(workers: int) -> N
     prefetch_factor=st.integers(1, 4),
     workers=st.sampled_from([0, 0, 1, 3]),
 )
-def test_01_property_any_shards_any_window(
+def test_01_property_any_shards_any_number_in_flight(
     sizes: list[int], batch_size: int, drop_last: bool, prefetch_factor: int, workers: int
 ) -> None:
     parts = [range(100 * w, 100 * w + size) for w, size in enumerate(sizes)]
@@ -145,7 +145,7 @@ def test_01_property_any_shards_any_window(
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("contiguous", [False, True])
 @COUNTS
-def test_01_shard_deals_each_item_to_one_worker(workers: int, contiguous: bool) -> None:
+def test_01_shard_gives_each_item_to_one_worker(workers: int, contiguous: bool) -> None:
     with DataLoader(
         Sharded(23, contiguous=contiguous),
         batch_size=None,
@@ -179,7 +179,7 @@ def test_01_shard_of_ranks_and_workers_covers_everything_once() -> None:
 
 
 class Runs(IterableDataset[Any]):
-    """Runs of numbers of any length, dealt out by `reader.shard`."""
+    """Runs of numbers of any length, divided by `reader.shard`."""
 
     def __iter__(self) -> Iterator[Any]:
         for number in shard(range(23)):
@@ -266,7 +266,7 @@ def classes() -> dict[str, Any]:
             return iter(range(7))
 
     class Indexed(IterableDataset[int]):
-        """One of ours counts as iterable, whatever else it has."""
+        """A subclass of ours counts as iterable, whatever else it has."""
 
         def __iter__(self) -> Iterator[int]:
             return iter(range(7))
@@ -402,7 +402,7 @@ def test_one_shot_iterators_and_classes_are_no_datasets() -> None:
 
 
 @pytest.mark.parametrize("face", ["torch", "paddle"])
-def test_a_shuffled_stream_of_a_face_is_told_of_shuffle_buffer(face: str) -> None:
+def test_a_shuffled_stream_of_a_face_is_refused_with_shuffle_buffer(face: str) -> None:
     pytest.importorskip(face)
     its = importlib.import_module({"torch": "torch.utils.data", "paddle": "paddle.io"}[face])
 

@@ -119,7 +119,7 @@ def test_01_containers_strings_and_objects_collate_as_with_an_index(workers: int
 
 @FEW
 def test_01_batches_may_be_unlike_each_other(workers: int) -> None:
-    """Only samples of one batch must be alike; the remembered form is not held against others."""
+    """Only samples of one batch must be alike; the remembered form does not bind other batches."""
     items = [np.zeros(2), np.ones(2), np.zeros(3), np.ones(3), "a", "b", (1, "x"), (2, "y"), 5, 6]
     items += [{"a": 1}, {"a": 2}, {"b": 1, "a": 2}, {"b": 3, "a": 4}, np.zeros(2), np.ones(2), None]
     with DataLoader(
@@ -138,7 +138,7 @@ def test_01_batches_may_be_unlike_each_other(workers: int) -> None:
 
 
 @FEW
-def test_01_ragged_samples_are_told_at_their_place_and_the_rest_arrives(workers: int) -> None:
+def test_01_ragged_samples_are_reported_in_their_place_and_the_rest_arrives(workers: int) -> None:
     items = [np.zeros(2 + (i == 6)) for i in range(12)]
     with DataLoader(Items(lambda: iter(items)), batch_size=4, num_workers=workers) as loader:
         found = run(iter(loader))
@@ -151,7 +151,7 @@ def test_01_ragged_samples_are_told_at_their_place_and_the_rest_arrives(workers:
 
 
 @FEW
-def test_first_batch_that_is_ragged_speaks_of_no_dataset_index(workers: int) -> None:
+def test_error_of_a_ragged_first_batch_names_no_dataset_index(workers: int) -> None:
     items = [np.zeros(2 + (i == 2)) for i in range(4)]
     with DataLoader(Items(lambda: iter(items)), batch_size=4, num_workers=workers) as loader:
         (error,) = run(iter(loader))
@@ -161,7 +161,7 @@ def test_first_batch_that_is_ragged_speaks_of_no_dataset_index(workers: int) -> 
 
 
 @pytest.mark.parametrize("way", ["stack", "collate", "alone"])
-def test_01_item_that_cannot_be_pickled_is_told_and_the_rest_arrives(way: str) -> None:
+def test_01_item_that_cannot_be_pickled_is_reported_and_the_rest_arrives(way: str) -> None:
     items = [(np.ones(1), UnpicklableResult() if i == 5 else "x") for i in range(12)]
     options: dict[str, Any] = {"batch_size": None if way == "alone" else 4}
     if way == "collate":
@@ -233,7 +233,7 @@ def error_pid(loader: DataLoader) -> int:
 
 
 @WORKERS
-def test_10_error_of_iter_itself_ends_the_part_of_that_worker_alone(workers: int) -> None:
+def test_10_error_of_iter_itself_ends_the_shard_of_that_worker_alone(workers: int) -> None:
     class Refuses(Parts):
         def __iter__(self) -> Iterator[Any]:
             if worker_id() == 0:
@@ -252,7 +252,7 @@ def test_10_error_of_iter_itself_ends_the_part_of_that_worker_alone(workers: int
 
 
 @FEW
-def test_10_iter_that_returns_no_iterator_is_told(workers: int) -> None:
+def test_10_iter_that_returns_no_iterator_is_reported(workers: int) -> None:
     class Wrong(Parts):
         def __iter__(self) -> Any:
             return 5
@@ -266,7 +266,7 @@ def test_10_iter_that_returns_no_iterator_is_told(workers: int) -> None:
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 @FEW
-def test_01_what_would_end_the_program_arrives_as_dataset_error(
+def test_01_exceptions_that_would_end_the_program_arrive_as_dataset_error(
     workers: int, error: type[BaseException]
 ) -> None:
     def act(_: int) -> None:
@@ -293,7 +293,7 @@ def test_01_what_would_end_the_program_arrives_as_dataset_error(
 
 
 @FEW
-def test_01_stop_iteration_is_the_end_only_where_python_says_so(workers: int) -> None:
+def test_01_stop_iteration_is_the_end_only_from_next(workers: int) -> None:
     def inner(_: int) -> None:
         raise StopIteration
 
@@ -346,7 +346,7 @@ def test_01_iterator_that_goes_on_after_an_error_is_followed(workers: int) -> No
 
 
 @FEW
-def test_01_exception_of_every_batch_is_told_and_the_epoch_ends(workers: int) -> None:
+def test_01_every_exception_is_raised_and_the_epoch_ends(workers: int) -> None:
     def collate(samples: list[Any]) -> Any:
         raise ValueError(samples[0][1])
 
@@ -393,7 +393,7 @@ def test_04_endless_stream_is_left_at_once_and_begun_anew(workers: int, collate:
 
 
 @FEW
-def test_04_endless_stream_is_drawn_no_further_than_the_window(
+def test_04_endless_stream_is_drawn_no_further_than_the_batches_in_flight(
     workers: int, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "log")
@@ -404,7 +404,7 @@ def test_04_endless_stream_is_drawn_no_further_than_the_window(
         never = threading.Event()
         while pool.feeder.is_busy():
             never.wait(0.01)
-        ahead = pool.window if workers else 0  # without workers nothing is drawn ahead
+        ahead = pool.window if workers else 0  # without workers no sample is drawn ahead
         assert marks(log) == 2 * (ahead + 1)
 
 

@@ -47,8 +47,8 @@ def test_an_epoch_over_a_billion_samples_begins_at_once(num_workers: int) -> Non
         assert np.ptp(found) > COUNT // 2
 
 
-def test_an_epoch_over_a_billion_samples_is_entered_near_its_end() -> None:
-    """What a loader that resumes does: the batches of one rank from nine tenths on."""
+def test_an_epoch_over_a_billion_samples_opens_near_its_end_at_once() -> None:
+    """Resume as a loader does: the batches of one rank from nine tenths on."""
     sampler = DistributedSampler(range(COUNT), 4, 3, seed=1)
     batches = BatchSampler(sampler, 1000)
     rest = batches.iter_from(225_000)

@@ -19,12 +19,12 @@ LIBRARIES = {"torch": "torch.utils.data", "paddle": "paddle.io"}
 
 
 def info_of(library: str) -> Any:
-    """What the library says of this worker."""
+    """The worker info of a library."""
     return importlib.import_module(LIBRARIES[library]).get_worker_info()
 
 
 class Split:
-    """A stream that splits itself by the function of a library, as most programs' own do."""
+    """A stream that splits itself by the function of a library, as most programs do."""
 
     def __init__(self, library: str, count: int = 12) -> None:
         self.library = library
@@ -37,7 +37,7 @@ class Split:
 
 
 class Described:
-    """Yields what a library and this package say of the worker: True, where they say the same."""
+    """Yields whether the worker info of a library equals that of this package."""
 
     def __init__(self, library: str) -> None:
         self.library = library
@@ -76,9 +76,7 @@ def test_01_a_stream_split_by_a_librarys_function_has_each_sample_once(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_info_of_a_library_is_of_its_class_and_says_what_ours_says(
-    library: str, cell: Cell
-) -> None:
+def test_worker_info_of_a_library_has_its_class_and_our_values(library: str, cell: Cell) -> None:
     with reader.DataLoader(Described(library), batch_size=None, **cell) as loader:
         assert all(list(loader))
 
@@ -130,7 +128,7 @@ def test_01_a_library_that_only_the_stream_imports_answers_too() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, lambda: None])
-def test_a_library_that_keeps_its_answer_elsewhere_is_told_of_once(
+def test_a_library_that_keeps_its_worker_info_elsewhere_is_warned_of_once(
     answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch.utils.data

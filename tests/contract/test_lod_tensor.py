@@ -36,7 +36,7 @@ def test_bytes_are_shared_with_numpy_both_ways(kind: str) -> None:
         assert view.ctypes.data == array.ctypes.data
         assert view.dtype == array.dtype
         assert view.flags.writeable
-    if kind not in ("M8[s]", "m8[ns]", "V5"):  # what the buffer protocol has no letters for
+    if kind not in ("M8[s]", "m8[ns]", "V5"):  # types that the buffer protocol lacks
         assert memoryview(tensor).shape == (2, 3)
         assert memoryview(tensor).nbytes == array.nbytes
 
@@ -82,7 +82,7 @@ def test_dlpack_capsule_is_good_once_and_frees_what_it_holds() -> None:
         LoDTensor.from_dlpack(5)
 
 
-def test_dlpack_refuses_what_it_cannot_say() -> None:
+def test_dlpack_refuses_types_that_it_lacks() -> None:
     frozen = np.ones(3)
     frozen.flags.writeable = False
     tensor = LoDTensor(frozen)
@@ -116,7 +116,7 @@ def test_other_layouts_are_copied_into_c_order(make: Callable[[Any], Any]) -> No
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,) * MOST_DIMENSIONS])
-def test_odd_shapes(shape: tuple[int, ...]) -> None:
+def test_odd_shapes_are_tensors(shape: tuple[int, ...]) -> None:
     tensor = LoDTensor(np.ones(shape, "f4"))
     assert tensor.shape == shape
     assert tensor.numpy().shape == shape
@@ -184,7 +184,7 @@ def test_source_lives_as_long_as_any_view() -> None:
     [object(), [[1], [1, 2]], "text", [None], np.array([None]), {"a": 1}],
     ids=["object", "ragged", "text", "none", "objects", "dict"],
 )
-def test_what_is_no_array_is_refused(value: Any) -> None:
+def test_objects_that_are_no_arrays_are_refused(value: Any) -> None:
     if value == "text":
         assert LoDTensor("text").shape == ()
         return
@@ -199,7 +199,7 @@ def test_lists_of_numbers_become_tensors() -> None:
     assert LoDTensor((ctypes.c_int * 3)(1, 2, 3)).numpy().tolist() == [1, 2, 3]
 
 
-def test_level_of_detail_is_checked_and_told_as_lengths() -> None:
+def test_level_of_detail_is_checked_and_given_as_lengths() -> None:
     rows = np.zeros((7, 2))
     tensor = LoDTensor(rows, lod=[[0, 2, 3], [0, 3, 3, 7]])
     assert tensor.lod == [[0, 2, 3], [0, 3, 3, 7]]
@@ -231,7 +231,7 @@ def test_array_protocol_converts_and_copies_as_numpy_asks() -> None:
     tensor = LoDTensor(np.arange(3.0))
     assert np.asarray(tensor, dtype="f4").dtype == np.float32
     assert np.array(tensor).ctypes.data != address(tensor)
-    if IS_NUMPY_2:  # to others copy=False is a wish
+    if IS_NUMPY_2:  # for others copy=False is a wish
         with pytest.raises(ValueError, match="copy"):
             np.array(tensor, dtype="f4", copy=False)
     assert tensor.__array_interface__["data"][0] == address(tensor)
@@ -300,7 +300,7 @@ def test_reshape_to_another_number_of_elements_is_refused(shape: Any) -> None:
         LoDTensor(np.arange(6)).reshape(shape)
 
 
-def test_tensor_that_a_thread_without_the_interpreter_lets_go_is_let_go() -> None:
+def test_tensor_released_by_a_thread_without_the_interpreter_is_released() -> None:
     owner = np.zeros(8)
     seen = weakref.ref(owner)
     tensor = LoDTensor(owner)
@@ -321,7 +321,7 @@ def test_tensor_that_a_thread_without_the_interpreter_lets_go_is_let_go() -> Non
     address = ctypes.c_void_p.from_address(managed + 56).value
     deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)  # called without the GIL
     deleter(managed)
-    for _ in range(1000):  # the main thread does it on its way
+    for _ in range(1000):  # the main thread does it later
         if seen() is None:
             break
     assert seen() is None

@@ -49,7 +49,7 @@ def test_loaders_for_torch_give_tensors(
         assert mixed(loader) == [(torch.Tensor, torch.Tensor, (2, 3, 8, 8))] * 2
 
 
-def test_a_mix_gives_what_it_is_given() -> None:
+def test_a_mix_returns_the_type_that_it_gets() -> None:
     torch = pytest.importorskip("torch")
     collate = MixUp(4, layout="channels_first")
     (images, labels), (arrays, _) = zip(*samples(torch.from_numpy)), zip(*samples())

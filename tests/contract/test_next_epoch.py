@@ -1,4 +1,4 @@
-"""The next epoch: begun ahead, chosen by set_epoch, told to the workers' copies (2.1, 2.3, 2.6)."""
+"""The next epoch: prefetched, chosen by set_epoch, told to the workers' copies (2.1, 2.3, 2.6)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Epochs(Rows):
 
 
 class Hidden(Epochs):
-    """Keeps its epoch where nobody looks for it."""
+    """Keeps its epoch in an unusual attribute."""
 
     def __init__(self, count: int = 8) -> None:
         super().__init__(count)
@@ -84,7 +84,7 @@ class Joined(Epochs):
 
 
 class Rolled:
-    """A sampler that begins at its epoch and counts only when it is told, as torch's does."""
+    """A sampler that begins at its epoch and counts only by set_epoch, as torch's does."""
 
     def __init__(self, count: int = 8) -> None:
         self.count = count
@@ -150,7 +150,7 @@ def test_next_epoch_begins_with_the_last_batch_and_not_after_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_01_epochs_begun_ahead_are_whole_and_as_without(workers: int) -> None:
+def test_01_prefetched_epochs_are_whole_and_equal_others(workers: int) -> None:
     orders = []
     for ahead in (False, True):
         with DataLoader(
@@ -162,8 +162,8 @@ def test_01_epochs_begun_ahead_are_whole_and_as_without(workers: int) -> None:
     assert len({str(order) for order in orders[0]}) == 4
 
 
-def test_epoch_of_the_loader_counts_what_was_asked_for() -> None:
-    """`loader.epoch` is what the next iter() begins, begun ahead or not."""
+def test_epoch_of_the_loader_counts_requested_epochs() -> None:
+    """`loader.epoch` is the epoch that the next iter() begins, prefetched or not."""
     with DataLoader(Rows(8), batch_size=4, num_workers=1, **AHEAD) as loader:
         for epoch in range(3):
             assert loader.epoch == epoch
@@ -192,7 +192,7 @@ def test_01_break_leaves_the_next_epoch_whole(ahead: bool) -> None:
             ]
 
 
-def test_09_two_live_iterators_with_epochs_begun_ahead() -> None:
+def test_09_two_live_iterators_with_prefetched_epochs() -> None:
     with DataLoader(Rows(16), batch_size=4, num_workers=1, **AHEAD) as loader:
         for _ in range(2):
             first, second = iter(loader), iter(loader)
@@ -202,14 +202,14 @@ def test_09_two_live_iterators_with_epochs_begun_ahead() -> None:
             assert list(first) == list(second) == []
 
 
-def test_01_stream_begun_ahead_is_whole() -> None:
+def test_01_stream_prefetched_is_whole() -> None:
     parts = [range(11), range(100, 106)]
     with DataLoader(Parts(parts), batch_size=4, num_workers=2, **AHEAD) as loader:
         for _ in range(4):
             assert [values_of(batch) for batch in loader] == order_of(parts, 2, 4)
 
 
-def test_01_groups_begun_ahead_are_whole() -> None:
+def test_01_groups_prefetched_are_whole() -> None:
     with DataLoader(Rows(28), batch_size=4, num_workers=2, places=["cpu"] * 2, **AHEAD) as loader:
         for _ in range(4):
             found = [[batch[1].tolist()[0] for batch in group] for group in loader]
@@ -228,7 +228,7 @@ def test_01_worker_killed_after_it_began_ahead_costs_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("way", ["close", "del", "with", "iterate", "set_epoch", "cycle"])
-def test_03_epoch_begun_ahead_leaves_nothing(way: str) -> None:
+def test_03_prefetched_epoch_leaves_nothing(way: str) -> None:
     loader = DataLoader(Rows(16), batch_size=4, num_workers=2, **AHEAD)
     assert len(list(loader)) == 4
     if way == "close":
@@ -251,7 +251,7 @@ def test_03_epoch_begun_ahead_leaves_nothing(way: str) -> None:
     assert gone() is None
 
 
-def test_03_closed_loader_with_an_epoch_begun_ahead_starts_anew() -> None:
+def test_03_closed_loader_with_a_prefetched_epoch_starts_anew() -> None:
     loader = DataLoader(Rows(16), batch_size=4, num_workers=1, shuffle=True, seed=2, **AHEAD)
     plain = DataLoader(Rows(16), batch_size=4, shuffle=True, seed=2)
     for _ in range(3):
@@ -279,7 +279,7 @@ def test_child_of_a_fork_takes_no_epoch_that_its_parent_began() -> None:
 
 
 def choices(sampler: Any, loader: DataLoader, epochs: list[int | None]) -> list[list[int]]:
-    """Iterate once for each; None lets the sampler be."""
+    """Iterate once for each; None sets no epoch."""
     found = []
     for epoch in epochs:
         if epoch is not None:
@@ -338,7 +338,7 @@ def test_01_epoch_chosen_for_a_distributed_sampler_is_honoured(
 
 @EITHER
 def test_01_epoch_that_is_the_one_the_sampler_counted_to_is_honoured(ahead: bool) -> None:
-    """Begun ahead for epoch 1, the sampler counts to 2, and 2 is what the user chooses."""
+    """Prefetched for epoch 1, the sampler counts to 2, and the user chooses 2."""
     make = samplers()["ours"]
     sampler = make()
     with DataLoader(
@@ -469,7 +469,7 @@ def test_06_each_of_several_datasets_is_told_its_own_epoch(ahead: bool) -> None:
 
 
 @EITHER
-def test_dataset_that_hides_its_epoch_is_told_that_of_the_loader(ahead: bool) -> None:
+def test_dataset_that_hides_its_epoch_gets_that_of_the_loader(ahead: bool) -> None:
     with DataLoader(
         Hidden(), batch_size=2, num_workers=2, persistent_workers=True, prefetch_next_epoch=ahead
     ) as loader:
@@ -489,7 +489,7 @@ def test_dataset_without_epochs_is_told_nothing() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_06_worker_that_took_a_dead_ones_place_is_told_the_epoch(method: str) -> None:
+def test_06_worker_that_replaces_a_dead_one_is_told_the_epoch(method: str) -> None:
     dataset = Epochs(32)
     with DataLoader(
         dataset, batch_size=2, num_workers=2, persistent_workers=True, start_method=method
@@ -505,7 +505,7 @@ def test_06_worker_that_took_a_dead_ones_place_is_told_the_epoch(method: str) ->
             kill_and_wait(int(found[-1][2][0]))
 
 
-def test_06_break_and_a_new_epoch_never_mix_what_was_told() -> None:
+def test_06_break_and_a_new_epoch_never_mix_their_epochs() -> None:
     dataset = Epochs(64)
     with DataLoader(dataset, batch_size=1, num_workers=2, persistent_workers=True) as loader:
         for epoch in range(30):
@@ -544,7 +544,9 @@ def test_06_epoch_of_a_stream_reaches_persistent_workers(ahead: bool) -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_10_set_epoch_that_raises_in_a_worker_is_told_and_the_epoch_ends(is_stream: bool) -> None:
+def test_10_set_epoch_that_raises_in_a_worker_is_reported_and_the_epoch_ends(
+    is_stream: bool,
+) -> None:
     class Unlucky(Epochs):
         def set_epoch(self, epoch: int) -> None:
             if epoch == 13 and os.getpid() != trainer:
@@ -601,10 +603,10 @@ class Fails:
 
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
-def test_01_sampler_that_fails_when_begun_ahead_loses_no_batch_of_this_epoch(
+def test_01_sampler_that_fails_in_a_prefetched_epoch_loses_no_batch_of_this_one(
     kind: type[BaseException], at_once: bool
 ) -> None:
-    """Whatever comes of the next epoch, the last batch of this one arrives, at once or after."""
+    """The last batch of this epoch arrives, whatever happens to the next one."""
     with DataLoader(
         Rows(8), batch_sampler=Fails(kind("x"), at_once), num_workers=1, **AHEAD
     ) as loader:
@@ -619,7 +621,7 @@ def test_01_sampler_that_fails_when_begun_ahead_loses_no_batch_of_this_epoch(
                 assert kind is KeyboardInterrupt
         assert found == [[0, 1], [2, 3], [4, 5]]
         del batches
-        for _ in range(3):  # the trouble is told, or was; then all goes on
+        for _ in range(3):  # the error is raised, or was; then the loop goes on
             try:
                 if len(list(loader)) == 3:
                     break

@@ -1,4 +1,4 @@
-"""The face for PyTorch beside an older one, whose loader and WorkerInfo lack what 2.13's have.
+"""The face for PyTorch beside an older PyTorch, whose loader and WorkerInfo have less than 2.13's.
 
 `make extras` runs it beside the oldest; here stand-ins do without the same things.
 """
@@ -17,7 +17,7 @@ from reader.worker.library_info import LibraryInfo
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_order_may_be_given_up_without_pytorchs_argument(
+def test_in_order_false_works_beside_a_pytorch_without_it(
     in_order: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     init = torch.utils.data.DataLoader.__init__

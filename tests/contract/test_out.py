@@ -20,7 +20,7 @@ COUNT = 24
 
 
 class Filled(Dataset[Any]):
-    """Samples of one form, written to `out` where it is given; `own` says how."""
+    """Samples of one form, written to `out` if it is passed; `own` says how."""
 
     def __init__(self, make: Callable[[int], Any], write: Callable[[Any, Any], Any]) -> None:
         self.make, self.write = make, write
@@ -37,7 +37,7 @@ class Filled(Dataset[Any]):
 
 
 def into(sample: Any, out: Any) -> Any:
-    """Write what has a row to it, and return the sample with the rows."""
+    """Write each field that has a row into it, and return the sample with the rows."""
     if isinstance(sample, dict):
         return {key: into(sample[key], out[key]) for key in sample}
     if isinstance(sample, tuple):
@@ -88,7 +88,7 @@ def test_batches_are_those_of_samples_that_are_returned(
         assert dataset.lent == 2 * (COUNT - 1)
 
 
-def test_what_is_written_is_not_copied() -> None:
+def test_rows_that_samples_write_are_not_copied() -> None:
     places = []
 
     def write(sample: Any, out: Any) -> Any:
@@ -253,7 +253,7 @@ NOT_GIVEN = {
 
 
 @pytest.mark.parametrize("name", [*GIVEN, *NOT_GIVEN])
-def test_parameter_is_seen_through_what_wraps_the_function(name: str) -> None:
+def test_parameter_is_seen_through_wrappers_of_the_function(name: str) -> None:
     for functions, is_given in ((GIVEN, True), (NOT_GIVEN, False)):
         if name in functions:
             body = {"__getitem__": functions[name], "__len__": lambda self: COUNT}

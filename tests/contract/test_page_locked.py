@@ -1,4 +1,4 @@
-"""A slot whose pages somebody has locked keeps these very pages, until they are unlocked (3).
+"""A slot whose pages are locked keeps these very pages until they are unlocked (3).
 
 A device that copies reads the pages themselves. Here vmsplice has them as a device would: a pipe
 that holds a page reads what is written into it later, unless the mapping got another page instead.
@@ -32,7 +32,7 @@ class IoVec(ctypes.Structure):
 
 
 class PageWatch:
-    """Holds the page at an address as a device's copy would: `read` tells what it has by now."""
+    """Holds the page at an address as a device's copy would: `read` returns its present bytes."""
 
     def __init__(self, address: int) -> None:
         self._out, self._into = os.pipe()
@@ -50,9 +50,9 @@ class PageWatch:
 
 @contextmanager
 def locked(batch: LoDTensorArray, nbytes: int = 16 * PAGE) -> Iterator[PageLock]:
-    """Lock a batch's pages as a registrar does, with mlock in the place of a device's driver."""
+    """Lock a batch's pages as a registrar does, with mlock instead of a device's driver."""
     lock = batch.lock_pages()
-    del batch  # the caller's alone: it gives the slot back within the block
+    del batch  # the only reference is the caller's, who releases the slot within the block
     assert lock is not None
     span = ctypes.c_void_p(lock.address), ctypes.c_size_t(min(nbytes, lock.nbytes))
     assert libc.mlock(*span) == 0, os.strerror(ctypes.get_errno())
@@ -64,7 +64,7 @@ def locked(batch: LoDTensorArray, nbytes: int = 16 * PAGE) -> Iterator[PageLock]
 
 
 def write(road: Wire, value: int, nbytes: int = NBYTES) -> LoDTensorArray:
-    """Have the worker make a batch of one array, full of `value`."""
+    """Let the worker make a batch of one array, full of `value`."""
     return road.write(np.full(nbytes - PAGE, value, np.uint8))
 
 
@@ -74,14 +74,14 @@ def bytes_of(batch: LoDTensorArray) -> np.ndarray:
 
 
 def page_of(batch: LoDTensorArray) -> int:
-    """The address of a page that holds nothing but elements."""
+    """The address of a page that holds elements alone."""
     return (bytes_of(batch).ctypes.data + PAGE) // PAGE * PAGE
 
 
 def trim(road: Wire) -> None:
-    """Have all free memory given back, by the trainer and by the worker."""
+    """Give all free memory back to the system, from the trainer and the worker."""
     road.feeder.trim()
-    write(road, 0, 2 * PAGE)  # the worker comes past the request to trim on the way
+    write(road, 0, 2 * PAGE)  # the worker meets the request to trim here
 
 
 def test_locked_slot_keeps_its_pages_over_a_trim_and_an_unlocked_one_does_not() -> None:
@@ -160,7 +160,7 @@ def test_memory_goes_back_once_the_last_of_two_locks_is_taken_off() -> None:
 def test_reader_thread_leaves_locked_slots_beyond_the_working_set_alone() -> None:
     with wire() as road:
         road.feeder.start()
-        kept = [write(road, n) for n in range(16)]  # four times what is worth keeping
+        kept = [write(road, n) for n in range(16)]  # four times the working set
         locks = [batch.lock_pages() for batch in kept]
         watches = {batch.slot_address: PageWatch(page_of(batch)) for batch in kept}
         full = road.arena.stats()["owned_bytes"]
@@ -178,7 +178,7 @@ def test_reader_thread_leaves_locked_slots_beyond_the_working_set_alone() -> Non
         del again, batch
 
 
-def test_locked_memory_does_not_crowd_out_what_is_kept_for_later() -> None:
+def test_locked_memory_does_not_displace_the_working_set() -> None:
     with wire() as road:  # whose reader thread does not run, so what is to be trimmed stays away
         pinned = [write(road, n) for n in range(8)]
         locks = [batch.lock_pages() for batch in pinned]

@@ -1,4 +1,4 @@
-"""Programs in which gevent or eventlet has replaced threads: refused early, with what to change."""
+"""Programs in which gevent or eventlet has replaced threads: refused early, with the remedy."""
 
 from __future__ import annotations
 

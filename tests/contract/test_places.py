@@ -61,7 +61,7 @@ def test_text_that_names_no_place_is_refused_with_what_can_be_passed(text: str) 
 
 
 @pytest.mark.parametrize("value", [0, 1.5, True, b"cpu", object(), {"cpu": 1}, {"cpu"}, Place])
-def test_value_that_is_no_place_is_refused_by_type(value: Any) -> None:
+def test_value_of_another_type_is_refused_as_a_place(value: Any) -> None:
     for wrong in (value, [value], ("cpu", value)):
         with pytest.raises(ConfigTypeError, match="places must name a device for batches"):
             parse_places(wrong)
@@ -131,9 +131,7 @@ def test_device_of_torch_with_a_number_for_the_cpu_is_the_cpu() -> None:
     ("framework", "text"),
     [("numpy", "NumPy"), ("torch", "finds no CUDA"), ("paddle", "not compiled with CUDA")],
 )
-def test_place_that_is_not_here_is_refused_when_the_loader_is_made(
-    framework: str, text: str
-) -> None:
+def test_unavailable_place_is_refused_when_the_loader_is_made(framework: str, text: str) -> None:
     module = pytest.importorskip(framework)
     if framework == "torch" and module.cuda.is_available():
         pytest.skip("there is a CUDA device here")
@@ -245,7 +243,7 @@ def test_drop_last_group_must_be_a_bool_or_none() -> None:
 def test_01_error_inside_a_group_keeps_its_batches_for_the_next_call(
     workers: int, bad: int
 ) -> None:
-    """Eight batches for three places; the bad one is told at its place, all others arrive."""
+    """Eight batches for three places; the bad one is an error in its place, all others arrive."""
     dataset = At(4 * bad, Raise(lambda: ValueError("bad")), 32)
     with DataLoader(
         dataset, batch_size=4, num_workers=workers, places=["cpu"] * 3, persistent_workers=True
@@ -262,7 +260,7 @@ def test_01_error_inside_a_group_keeps_its_batches_for_the_next_call(
                     found.append("error")
             good = [n for n in range(8) if n != bad]
             wanted: list[Any] = [good[at : at + 3] for at in range(0, 7, 3)]
-            # told when the batches before it are gathered, before the group that they are in
+            # raised when the batches before it are gathered, before their group
             wanted.insert(sum(1 for n in range(bad)) // 3, "error")
             assert found == wanted
 
@@ -300,7 +298,7 @@ def test_one_place_in_a_list_yields_batches_and_no_groups() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_iterator_of_groups_closes_and_tells_its_length(workers: int) -> None:
+def test_iterator_of_groups_closes_and_has_a_length(workers: int) -> None:
     with DataLoader(Rows(30), batch_size=4, num_workers=workers, places=["cpu"] * 3) as loader:
         steps: Any = iter(loader)
         assert len(steps) == 8
@@ -324,7 +322,7 @@ def test_02_batches_of_a_group_are_the_users_own() -> None:
 
 
 def test_places_keep_at_least_a_group_in_flight() -> None:
-    """With fewer workers than places the window is that of the places."""
+    """With fewer workers than places, as many batches are in flight as there are places."""
     for places, workers, window in ((4, 0, 2 * 4 + 2 * 4), (4, 1, 2 * 4), (2, 3, 2 * 3)):
         loader = DataLoader(Rows(), num_workers=workers, places=["cpu"] * places)
         assert loader.config.window == window
@@ -348,7 +346,7 @@ def test_leaves_of_numpy_are_arrays_at_every_place() -> None:
 # -- in the words of each face -------------------------------------------------------------------
 
 
-def test_a_device_of_torch_that_is_not_here_is_refused_by_the_argument_of_that_face() -> None:
+def test_an_unavailable_device_of_torch_is_refused_by_the_argument_of_that_face() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
@@ -360,7 +358,7 @@ def test_a_device_of_torch_that_is_not_here_is_refused_by_the_argument_of_that_f
     assert "framework=" not in str(info.value)
 
 
-def test_a_place_of_paddle_that_is_not_here_is_refused_by_the_argument_of_that_face() -> None:
+def test_an_unavailable_place_of_paddle_is_refused_by_the_argument_of_that_face() -> None:
     paddle = pytest.importorskip("paddle")
     if paddle.is_compiled_with_cuda():
         pytest.skip("this paddle has CUDA")
@@ -373,9 +371,7 @@ def test_a_place_of_paddle_that_is_not_here_is_refused_by_the_argument_of_that_f
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(("devices", "steps"), [(["cpu", "cpu"], 3), (["cpu"] * 3, 2), ("cpu", 5)])
-def test_length_of_torchs_loader_is_how_often_the_loop_runs(
-    workers: int, devices: Any, steps: int
-) -> None:
+def test_length_of_torchs_loader_counts_steps(workers: int, devices: Any, steps: int) -> None:
     torch = pytest.importorskip("torch")
     from reader.compat.torch import DataLoader as TorchLoader
 

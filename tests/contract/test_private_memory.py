@@ -157,7 +157,7 @@ def test_08_kept_private_batches_never_fill_the_arena() -> None:
 
 
 def test_02_without_workers_nothing_is_copied_twice() -> None:
-    """There is no other process: the batches are the trainer's own as they are."""
+    """There is no other process: the batches already belong to the trainer."""
     with DataLoader(Rows(8), batch_size=4, use_shared_memory=False) as loader:
         for n, batch in enumerate(loader):
             check_rows(batch, range(4 * n, 4 * n + 4))

@@ -1,4 +1,4 @@
-"""A profile of a real loop: the times of its batches, in order, and the sample that was slow."""
+"""A profile of a real loop: the times of its batches, in order, and the slow sample."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ QUICK: dict[str, Any] = {
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.alone  # it times what a sample takes
+@pytest.mark.alone  # it measures the time of a sample
 @pytest.mark.parametrize("way", QUICK)
 @pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
 def test_one_slow_sample_of_many_quick_ones_is_named(workers: int, kind: str, way: str) -> None:
@@ -134,8 +134,8 @@ def test_one_slow_sample_of_many_quick_ones_is_named_in_each_face(face: str, wor
     assert seen.measured.slow_samples[0].index == 333
 
 
-def test_a_slow_sample_among_rows_that_others_make_is_named() -> None:
-    """Workers that make each other's rows: who waits for the last row names it."""
+def test_a_slow_sample_among_rows_of_guests_is_named() -> None:
+    """Workers that make each other's rows: whoever waits for the last row names its sample."""
 
     class Pure(Quick):
         has_pure_samples = True
@@ -150,7 +150,7 @@ def test_a_slow_sample_among_rows_that_others_make_is_named() -> None:
     assert seen.measured.slow_samples[0].index == 333
 
 
-def test_a_profile_goes_on_over_epochs_and_new_workers() -> None:
+def test_a_profile_continues_over_epochs_and_new_workers() -> None:
     with loaded(1, "process") as loader, reader.profile(loader) as seen:
         for _ in range(3):
             assert len(list(loader)) == 8
@@ -158,7 +158,7 @@ def test_a_profile_goes_on_over_epochs_and_new_workers() -> None:
     assert seen.records["epoch"].tolist() == [0] * 8 + [1] * 8 + [2] * 8
 
 
-def test_batches_that_come_as_they_are_ready_have_times() -> None:
+def test_batches_out_of_order_have_times() -> None:
     with loaded(2, "process", in_order=False) as loader, reader.profile(loader) as seen:
         assert len(list(loader)) == 8
     assert sorted(seen.records["seq"].tolist()) == list(range(8))
@@ -166,7 +166,7 @@ def test_batches_that_come_as_they_are_ready_have_times() -> None:
 
 
 def test_the_last_batches_are_kept_and_all_are_counted() -> None:
-    """The log holds 512; those before it are kept where the profile looked in time."""
+    """The log holds 512 records; the profile keeps earlier ones if it reads them in time."""
     with reader.DataLoader(list(range(6000))) as loader, reader.profile(loader) as seen:
         assert len(list(loader)) == 6000
     assert seen.batches == 6000
@@ -203,7 +203,7 @@ def test_loaders_of_each_face_have_a_profile(which: int, workers: int, as_method
     assert seen.memory[-1].trainer > 0
 
 
-def test_an_argument_that_changes_within_a_profile_leaves_it_whole() -> None:
+def test_an_option_that_changes_during_a_profile_keeps_it_whole() -> None:
     import reader.compat.paddle
 
     loader = reader.compat.paddle.DataLoader(Numbers(), batch_size=8)
@@ -215,7 +215,7 @@ def test_an_argument_that_changes_within_a_profile_leaves_it_whole() -> None:
     assert seen.batches == 16
 
 
-def test_a_closed_loader_has_a_profile_of_what_comes_after() -> None:
+def test_a_closed_loader_can_be_profiled_again() -> None:
     loader = loaded(1, "process")
     assert len(list(loader)) == 8
     loader.close()
@@ -252,7 +252,7 @@ def test_the_time_of_a_sampler_of_the_user_is_seen() -> None:
     assert seen.measured.stages["draw"] >= 0.16
 
 
-def test_what_is_no_loader_of_ours_is_refused() -> None:
+def test_foreign_loaders_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"takes a loader of this package, got 5"):
         reader.profile(5)
     with pytest.raises(ConfigTypeError, match=r"got the class DataLoader: make one"):
@@ -264,7 +264,7 @@ def test_what_is_no_loader_of_ours_is_refused() -> None:
         reader.profile(iter(loader))
 
 
-def test_what_was_not_measured_yet_is_said_so() -> None:
+def test_an_unfinished_profile_says_so() -> None:
     with loaded(0, "process") as loader:
         seen = reader.profile(loader)
         for look in (str, repr, lambda seen: seen.bound_by, lambda seen: seen.to_json()):
@@ -295,7 +295,7 @@ class Waits(Numbers):
         return np.full(4, index, np.float32)
 
 
-def test_each_loader_of_a_pool_has_what_was_computed_for_it() -> None:
+def test_each_loader_of_a_pool_has_its_own_computing_time() -> None:
     with reader.WorkerPool(2) as pool:
         computes, waits = (
             reader.DataLoader(each(), batch_size=8, pool=pool) for each in (Computes, Waits)
@@ -315,7 +315,7 @@ def test_each_loader_of_a_pool_has_what_was_computed_for_it() -> None:
     [(2, 2, "process"), (2, 16, "process"), (16, 2, "thread"), (1, 64, "process")],
 )
 def test_times_of_all_batches_are_known(workers: int, factor: int, kind: Any) -> None:
-    """However many wait to be taken: those of a worker may be far apart, or come all at once."""
+    """For any number of waiting batches: those of one worker may come far apart, or all at once."""
     options: dict[str, Any] = {"num_workers": workers, "prefetch_factor": factor}
     samples = np.zeros((1024, 3))
     with reader.DataLoader(

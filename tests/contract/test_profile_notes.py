@@ -1,4 +1,4 @@
-"""What a profile notes of batches once they are delivered: hand-over, copies, the last view."""
+"""Notes of a profile about delivered batches: hand-over, copies, the last view."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loaded(workers: int, kind: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(("workers", "kind"), KINDS)
-def test_the_record_of_a_batch_says_when_it_was_handed_over_and_given_back(
+def test_the_record_of_a_batch_says_when_it_was_handed_over_and_released(
     workers: int, kind: str
 ) -> None:
     began: list[int] = []
@@ -55,7 +55,7 @@ def test_the_record_of_a_batch_says_when_it_was_handed_over_and_given_back(
     assert [e["ph"] for e in held] == ["b", "e"] * (COUNT // 4)
 
 
-def test_a_batch_that_is_kept_was_not_given_back() -> None:
+def test_a_kept_batch_was_not_released() -> None:
     kept = []
     with loaded(2, "process") as loader, reader.profile(loader) as seen:
         for number, batch in enumerate(loader):
@@ -81,7 +81,7 @@ def test_views_of_a_batch_hold_it() -> None:
     assert row.tolist() == list(range(16, 32))
 
 
-def test_what_is_no_memory_of_ours_is_handed_over_and_never_given_back() -> None:
+def test_foreign_memory_is_handed_over_and_never_released() -> None:
     with loaded(0, "process", collate_fn=list) as loader, reader.profile(loader) as seen:
         assert len(list(loader)) == COUNT // 4
     assert (seen.records["handed_ns"] >= seen.records["delivered_ns"]).all()
@@ -91,7 +91,7 @@ def test_what_is_no_memory_of_ours_is_handed_over_and_never_given_back() -> None
 
 
 @pytest.mark.parametrize(("workers", "kind"), KINDS)
-def test_nothing_is_noted_where_nobody_asks(workers: int, kind: str) -> None:
+def test_nothing_is_noted_without_a_profile(workers: int, kind: str) -> None:
     with loaded(workers, kind) as loader:
         with reader.profile(loader):
             assert len(list(loader)) == COUNT // 4
@@ -115,7 +115,7 @@ def test_two_profiles_of_a_loader_see_the_same() -> None:
         assert outer.records[name][: COUNT // 4].tolist() == inner.records[name].tolist()
 
 
-def test_of_more_batches_than_are_kept_each_note_is_of_its_own_batch() -> None:
+def test_with_more_batches_than_notes_each_note_belongs_to_its_batch() -> None:
     with reader.DataLoader(np.zeros((6000, 2))) as loader, reader.profile(loader) as seen:
         for batch in loader:
             del batch
@@ -151,7 +151,7 @@ def test_each_copy_to_a_device_has_its_times_and_its_place(places: int) -> None:
     assert {e["tid"] for e in events if e["name"] == "copy"} == {4 + p for p in range(places)}
 
 
-def test_notes_are_kept_while_somebody_asks() -> None:
+def test_notes_are_kept_during_a_profile() -> None:
     times = TimesLog()
     assert times.ask() == 0
     assert times.ask() == 0

@@ -97,7 +97,7 @@ def test_the_report_comes_and_the_exit_code_is_that_of_the_script(
 @pytest.mark.parametrize(
     ("option", "library"), [("--torch", "torch.utils.data"), ("--paddle", "paddle.io")]
 )
-def test_loaders_of_another_library_are_ours_then(
+def test_loaders_of_another_library_are_replaced_by_ours(
     tmp_path: Path, option: str, library: str
 ) -> None:
     pytest.importorskip(library.partition(".")[0])
@@ -123,7 +123,7 @@ if __name__ == "__main__":
     assert "6 batches in" in done.stderr
 
 
-def test_what_the_program_does_between_epochs_is_no_part_of_the_loop(tmp_path: Path) -> None:
+def test_time_between_epochs_does_not_count_for_the_loop(tmp_path: Path) -> None:
     script = """
 import threading
 import reader
@@ -164,7 +164,7 @@ for batch in reader.DataLoader(Photos(), batch_size=2, num_workers=2):
     assert only["verdict"]["bound_by"] == "storage"
 
 
-def test_a_program_without_a_loader_of_ours_is_told_so(tmp_path: Path) -> None:
+def test_a_program_without_our_loader_is_reported(tmp_path: Path) -> None:
     done = run(tmp_path, "train.py", script="print('done')")
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "no loader of reader was iterated over" in done.stderr
@@ -224,7 +224,7 @@ def test_a_wrong_command_line_ends_with_2(tmp_path: Path, arguments: Any, said: 
     assert done.stdout == ""  # the script has not begun
 
 
-def test_a_file_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_loses_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = "--plot", "gone/loop.png", "--json", "loop.json", "train.py", "exit", "fork"
     (tmp_path / "gone").mkdir()
@@ -253,7 +253,7 @@ def test_a_plot_without_matplotlib_is_refused_before_the_script(tmp_path: Path) 
     assert "lodreader[profile]" in done.stderr
 
 
-def test_a_file_may_be_written_to_in_a_folder_that_may_not(
+def test_a_file_may_be_written_in_a_read_only_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there.json").touch()
@@ -274,7 +274,7 @@ def test_a_script_that_is_no_python_is_named(tmp_path: Path) -> None:
     assert "SyntaxError" in done.stderr
 
 
-def test_loaders_that_are_gone_with_their_memory_cost_the_script_nothing(tmp_path: Path) -> None:
+def test_loaders_freed_with_their_memory_do_not_disturb_the_script(tmp_path: Path) -> None:
     script = """
 import reader
 for workers in (0, 2, 2):

@@ -117,7 +117,7 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("method", ["plot", "to_trace"])
-def test_a_path_that_is_none_is_refused(method: str) -> None:
+def test_an_invalid_path_is_refused(method: str) -> None:
     with pytest.raises(ConfigTypeError, match=rf"{method} takes the path of a file, got 5"):
         getattr(seen_of(0), method)(5)
 

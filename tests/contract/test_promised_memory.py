@@ -1,4 +1,4 @@
-"""Memory that a worker was granted and has not written yet counts for the others (2.8).
+"""Promised memory: bytes granted to a worker and not written yet count for the others (2.8).
 
 The hook below says always the same, as a system does that counts pages when they are written.
 """
@@ -23,12 +23,12 @@ GRANT = 2 * LEFT // 8  # at most: what two workers may use before they ask again
 
 
 class Pair:
-    """Two workers in one arena, of which this process plays both."""
+    """Two workers in one arena; this process plays both."""
 
     def __init__(self) -> None:
         self.left = LEFT
         self.asked = 0
-        self.short: list[int] = []  # what the system says first
+        self.short: list[int] = []  # the system's first answer
         self.arena = Arena.create(2, 8)
         self.feeder = Feeder(self.arena, 2, 8, 8)
         self.first, self.second = (
@@ -45,7 +45,7 @@ class Pair:
         return self.short.pop() if self.short else self.left
 
     def stack(self, nbytes: int, during: Callable[[int], Any] = lambda row: None) -> None:
-        """Have the first worker make a batch of 4 samples; `during` is called before each."""
+        """Let the first worker make a batch of 4 samples; call `during` before each."""
         self.ask(0)
         try:
             self.first.stack(Samples(nbytes // 4, during), [0, 1, 2, 3], [0, 1, 2, 3])
@@ -54,7 +54,7 @@ class Pair:
             raise
 
     def write(self, nbytes: int) -> None:
-        """Have the second worker send a ready-made batch."""
+        """Let the second worker send a ready-made batch."""
         self.second.write(np.ones(nbytes, np.uint8))
 
     def ask(self, worker: int) -> Any:
@@ -105,7 +105,7 @@ def pair() -> Iterator[Pair]:
     made.close()
 
 
-def test_08_what_one_worker_has_not_written_yet_is_not_there_for_another(pair: Pair) -> None:
+def test_08_memory_promised_to_one_worker_is_not_promised_to_another(pair: Pair) -> None:
     refused: list[ArenaFull] = []
 
     def meanwhile(row: int) -> None:
@@ -123,7 +123,7 @@ def test_08_what_one_worker_has_not_written_yet_is_not_there_for_another(pair: P
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])
-def test_08_a_batch_that_fails_gives_back_what_it_has_not_written(pair: Pair, at: int) -> None:
+def test_08_a_failed_batch_releases_its_unwritten_bytes(pair: Pair, at: int) -> None:
     def fail(row: int) -> None:
         if row == at:
             raise ValueError("damaged")
@@ -151,7 +151,7 @@ def test_08_a_replaced_worker_leaves_no_promise_behind(pair: Pair) -> None:
 
 
 def test_08_pages_of_a_slot_that_no_batch_wrote_count_when_one_does(pair: Pair) -> None:
-    # the room for objects follows the largest ones: what a batch leaves of it is unwritten
+    # space for objects follows the largest ones: the rest of it is unwritten
     def named(size: int) -> list[Any]:
         return [(np.ones(MIB, np.uint8), "x" * size), (np.ones(MIB, np.uint8), "y")]
 
@@ -164,14 +164,14 @@ def test_08_pages_of_a_slot_that_no_batch_wrote_count_when_one_does(pair: Pair) 
     assert pair.promised <= GRANT + 40 * MIB
 
 
-def test_08_small_batches_ask_the_system_only_now_and_then(pair: Pair) -> None:
+def test_08_small_batches_ask_the_system_rarely(pair: Pair) -> None:
     pair.left = 1 << 36
     for _ in range(12):
         pair.write(MIB // 4)
     assert pair.asked == 1
 
 
-def test_08_where_memory_is_short_a_task_waits_before_its_samples_take_memory(pair: Pair) -> None:
+def test_08_with_short_memory_a_task_waits_before_its_samples_take_memory(pair: Pair) -> None:
     pair.stack(64 * MIB)  # a sample takes 16 MiB, and two workers want to keep ten such batches
     pair.ask(1)  # the second is busy from here on
     pair.short = [8 * MIB]
@@ -186,7 +186,7 @@ def test_08_where_memory_is_short_a_task_waits_before_its_samples_take_memory(pa
     assert full.have_bytes <= 8 * MIB
 
 
-def test_08_a_worker_alone_fetches_however_short_memory_is(pair: Pair) -> None:
+def test_08_a_lone_worker_fetches_however_short_memory_is(pair: Pair) -> None:
     pair.stack(64 * MIB)
     pair.left = 0
     assert pair.ask(0) == (TaskKind.TASK_INDICES, [0])

@@ -1,4 +1,4 @@
-"""Steps in C: which they are, and that whatever is not usual comes as it would without them."""
+"""Steps in C: which steps these are, and that all others give the same results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opened(get: Callable[[int], Any] = rows, **options: Any) -> EpochIterator:
 
 
 def count_prepared(batches: EpochIterator) -> list[int]:
-    """Have the steps noted that the epoch makes: the number of batches before each."""
+    """Note the steps that the epoch makes: the number of batches before each."""
     found: list[int] = []
     next_made = batches.epoch.next_made
 
@@ -78,7 +78,7 @@ def test_usual_steps_run_no_code_of_the_engine(kind: str) -> None:
     ],
     ids=["seeded here", "timed here", "places here", "places", "next epoch ahead"],
 )
-def test_other_steps_are_prepared(options: dict[str, Any]) -> None:
+def test_unusual_steps_are_made_by_the_epoch(options: dict[str, Any]) -> None:
     batches = opened(**options)
     prepared = count_prepared(batches)
     count = sum(1 for _ in batches)
@@ -99,7 +99,7 @@ def test_position_counts_quick_steps(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
-def test_what_a_conversion_raises_comes_once_at_its_place(
+def test_error_of_a_conversion_comes_once_in_its_place(
     kind: type[BaseException], workers: int
 ) -> None:
     batches = opened(num_workers=workers)
@@ -150,7 +150,7 @@ def test_errors_of_samples_come_at_their_places(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_dataset_may_grow_behind_its_sampler(workers: int) -> None:
+def test_dataset_may_grow_after_its_sampler_was_made(workers: int) -> None:
     dataset = Calls(rows, 10)
     order = BatchSampler(sampler=SequenceSampler(range(16)), batch_size=2)
     loader = DataLoader(dataset, batch_sampler=order, num_workers=workers, framework="numpy")
@@ -173,7 +173,7 @@ def test_ready_batches_count_as_no_wait() -> None:
 
 
 def slow_after(batches: int) -> Callable[[int], Any]:
-    """Return samples of which those behind the first batches take a while."""
+    """Return samples; those after the first batches take a while."""
 
     def get(index: int) -> Any:
         if index >= batches * SIZE:
@@ -183,12 +183,12 @@ def slow_after(batches: int) -> Callable[[int], Any]:
     return get
 
 
-def test_nothing_is_taken_from_a_pool_that_is_being_closed() -> None:
+def test_no_batch_is_taken_from_a_pool_that_is_being_closed() -> None:
     batches = opened(slow_after(9), num_workers=1, prefetch_factor=10)
     next(batches)
     while batches.dispatcher.feeder.queued < 8:
         pass
-    batches.epoch.backend.close_soon()  # as another thread does that closes the loader
+    batches.epoch.backend.close_soon()  # as another thread that closes the loader does
     with pytest.raises(ReaderError, match="closed after 1 batch"):
         next(batches)
     assert next(batches, "the end") == "the end"
@@ -262,7 +262,7 @@ def test_containers_of_the_user_are_made_once() -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_two_interrupts_in_one_place_send_a_task_once(
+def test_two_interrupts_at_one_place_send_a_task_once(
     monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
     encode, left = MapSource.encode, [2]
@@ -270,7 +270,7 @@ def test_two_interrupts_in_one_place_send_a_task_once(
     def interrupted(self: MapSource, task: Any) -> Any:
         is_now = task.number == 4 and left[0] > 0
         made = None if is_now and left[0] == 2 else encode(self, task)
-        if is_now:  # before it acts, and then behind it
+        if is_now:  # before it acts, and then after it
             left[0] -= 1
             raise KeyboardInterrupt
         return made
@@ -295,7 +295,9 @@ def test_two_interrupts_in_one_place_send_a_task_once(
     assert sorted(found) == list(range(COUNT))
 
 
-def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_does_not_lose_the_exception_of_the_sampler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def failing() -> Any:
         yield [0, 1]
         yield [2, 3]

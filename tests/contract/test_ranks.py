@@ -1,4 +1,4 @@
-"""Ranks under real launchers: what divides samples divides them, and what does not is told once."""
+"""Ranks under real launchers: samples are divided, or one warning says that they are not."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def launch(how: str, folder: Path) -> None:
         name = how.replace("SIZE", "RANK") if how[0] == "O" else "RANK"
         envs = [environment(**{how: "2", name: str(rank)}) for rank in range(2)]
         run([[*python, PROGRAM, out, "env"]] * 2, envs, folder)
-    else:  # nothing but the library in the trainer's process knows
+    else:  # only the library in the trainer's process knows
         commands = [[*python, PROGRAM, out, how, str(rank), address] for rank in range(2)]
         run(commands, [environment()] * 2, folder)
 
@@ -75,7 +75,7 @@ def launch(how: str, folder: Path) -> None:
     "how",
     ["torchrun", "torchrun, gloo", "gloo", "paddle", "jax", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"],
 )
-def test_ranks_share_what_is_dealt_out_and_hear_of_what_is_not(how: str, tmp_path: Path) -> None:
+def test_ranks_share_divided_datasets_and_are_warned_of_others(how: str, tmp_path: Path) -> None:
     launch(how, tmp_path)
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     whole = list(range(COUNT))
@@ -131,7 +131,7 @@ class Unsized:
         ({"batch_size": 1, "batch_sampler": [[0, 1, 2, 3], [4, 5, 6, 7]]}, r"sampler \(list\) div"),
     ],
 )
-def test_order_that_is_not_divided_is_told_once(options: dict[str, Any], match: str) -> None:
+def test_order_that_is_not_divided_is_warned_of_once(options: dict[str, Any], match: str) -> None:
     options = {"batch_size": 4, **options}
     loader = reader.DataLoader(NUMBERS, **options)
     with pytest.warns(UserWarning, match=match) as told:
@@ -141,7 +141,7 @@ def test_order_that_is_not_divided_is_told_once(options: dict[str, Any], match: 
 
 
 class OfRank(list):  # type: ignore[type-arg]
-    """A dataset that divides by itself, and says so."""
+    """A dataset that divides itself, and says so."""
 
     rank = 1
 
@@ -162,7 +162,7 @@ class OfRank(list):  # type: ignore[type-arg]
         (reader.ConcatDataset([NUMBERS, OfRank(NUMBERS)]), {}),
     ],
 )
-def test_order_that_is_divided_is_not_told(dataset: Any, options: dict[str, Any]) -> None:
+def test_order_that_is_divided_gives_no_warning(dataset: Any, options: dict[str, Any]) -> None:
     list(reader.DataLoader(dataset, **{"batch_size": 2, **options}))  # warnings are errors
 
 
@@ -175,7 +175,7 @@ def test_torchs_distributed_sampler_is_known_to_divide() -> None:
 
 
 @pytest.mark.usefixtures("rank_1")
-def test_stream_that_says_that_it_divides_by_itself_is_not_told() -> None:
+def test_stream_that_divides_by_itself_gives_no_warning() -> None:
     dataset: Any = Plain()
     dataset.world_size = 2
     assert told_by(dataset) == []
@@ -198,7 +198,7 @@ def test_warning_made_an_error_loses_no_batch() -> None:
 
 
 @pytest.mark.parametrize("world", [None, "1"])
-def test_program_of_one_process_hears_nothing(
+def test_program_of_one_process_gets_no_warning(
     world: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if world is not None:
@@ -207,7 +207,7 @@ def test_program_of_one_process_hears_nothing(
 
 
 @pytest.mark.usefixtures("rank_1")
-def test_faces_of_libraries_tell_nothing() -> None:
+def test_faces_of_libraries_give_no_warning() -> None:
     import reader.compat.torch as face
 
     list(face.DataLoader(NUMBERS, batch_size=2))

@@ -23,7 +23,7 @@ BATCHES = -(-COUNT // SIZE)
 
 
 class Augmented:
-    """Pictures of which `augment` makes others, by generators of its own."""
+    """Pictures that `augment` changes, by its own generators."""
 
     def __init__(self) -> None:
         image = np.random.default_rng(1).integers(0, 256, (24, 20, 3), np.uint8)
@@ -144,7 +144,7 @@ def test_pictures_are_those_of_a_run_that_was_not_interrupted(kind: str, at: int
         assert found + digests(again) == whole
 
 
-def test_without_it_pictures_depend_on_the_worker() -> None:
+def test_without_reseed_pictures_depend_on_the_worker() -> None:
     with opened(WithGenerators(), reseed=None, num_workers=2) as loader:
         assert digests(loader) != digests(opened(WithGenerators()))
 
@@ -185,7 +185,7 @@ def test_faces_with_a_seed_take_it_too(make: Any) -> None:
     assert found(0) == found(1) == found(2)
 
 
-def test_stateful_loader_needs_no_seed_for_it() -> None:
+def test_stateful_loader_needs_no_seed_for_reseed() -> None:
     def loader(workers: int) -> Any:
         torch.manual_seed(1)
         return StatefulDataLoader(
@@ -203,7 +203,7 @@ def test_stateful_loader_needs_no_seed_for_it() -> None:
     del batches
 
 
-def test_it_is_called_before_each_batch_in_its_worker_with_another_seed() -> None:
+def test_reseed_is_called_before_each_batch_in_its_worker_with_another_seed() -> None:
     seen: list[tuple[int, int, int]] = []
 
     class Told(WithGenerators):
@@ -227,7 +227,7 @@ def fails(dataset: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_its_exception_takes_the_place_of_the_batch(workers: int) -> None:
+def test_exception_of_reseed_takes_the_place_of_the_batch(workers: int) -> None:
     with opened(WithGenerators(), num_workers=workers, reseed=fails) as loader:
         batches = iter(loader)
         for _ in range(BATCHES):
@@ -237,7 +237,7 @@ def test_its_exception_takes_the_place_of_the_batch(workers: int) -> None:
             next(batches)
 
 
-def test_it_needs_a_seed() -> None:
+def test_reseed_needs_a_seed() -> None:
     for make in (DataLoader, TorchLoader):
         with pytest.raises(ConfigError, match="reseed is called with the seed of each batch"):
             make(WithGenerators(), reseed=reseed)
@@ -248,7 +248,7 @@ def test_it_needs_a_seed() -> None:
 
 
 class DrawingFields(dict):
-    """A sample whose fields are drawn when they are asked for."""
+    """A sample that draws its fields on access."""
 
     def __getitem__(self, key: str) -> Any:
         return random.random() + np.random.rand()

@@ -1,4 +1,4 @@
-"""What a sampler may yield as a key: one answer without workers, in threads and in processes."""
+"""Keys that a sampler may yield: the same answer without workers, in threads and in processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKERS: list[dict[str, Any]] = [
 
 
 class Anything:
-    """Knows any key: its sample is how that reads."""
+    """Has any key: its sample is the key's repr."""
 
     def __getitem__(self, key: Any) -> str:
         return f"{type(key).__name__}: {key}"
@@ -133,7 +133,7 @@ def test_a_mask_as_a_batch_of_a_batch_sampler_is_refused() -> None:
 
 
 @pytest.mark.parametrize("mask", [np.arange(8) > 5, torch.arange(8) > 5, [True, False]])
-def test_a_mask_in_the_place_of_indices_is_refused(mask: Any) -> None:
+def test_a_mask_instead_of_indices_is_refused(mask: Any) -> None:
     with pytest.raises(ConfigTypeError, match=r"a mask: .* np\.flatnonzero\(mask\)"):
         Subset(Anything(), mask)
     with pytest.raises(ConfigTypeError, match=r"a mask: .* np\.flatnonzero\(mask\)"):

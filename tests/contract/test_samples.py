@@ -1,4 +1,4 @@
-"""What a sample may be, and what a batch of it is, over workers and frameworks."""
+"""Kinds of samples, and the batches made of them, over workers and frameworks."""
 
 from __future__ import annotations
 
@@ -605,7 +605,7 @@ def test_layouts_of_tensors_may_differ_from_sample_to_sample(workers: int, size:
             assert np.array_equal(batch, wanted)
 
 
-def test_a_tensor_that_a_dataset_fills_again_is_read_when_its_loader_reads_it() -> None:
+def test_a_reused_tensor_of_a_dataset_is_read_as_by_the_library() -> None:
     paddle = pytest.importorskip("paddle")
     from reader.compat.paddle import DataLoader as PaddleLoader
 
@@ -617,7 +617,7 @@ def test_a_tensor_that_a_dataset_fills_again_is_read_when_its_loader_reads_it() 
 
     assert load(sample, 0).tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
     (batch,) = PaddleLoader(Calls(sample, 4), batch_size=4)
-    assert batch.tolist() == [[3.0, 0.0]] * 4  # as paddle.io, which reads when all are there
+    assert batch.tolist() == [[3.0, 0.0]] * 4  # as paddle.io, which reads after the last sample
 
     def replaced(index: int) -> Any:
         kept.data = paddle.full([2], float(index))
@@ -682,7 +682,7 @@ def constant_parameter(paddle: Any) -> Any:
     )
 
 
-def test_mixed_frameworks_in_one_sample_each_become_the_asked_for_one() -> None:
+def test_mixed_frameworks_in_one_sample_become_the_requested_one() -> None:
     torch = pytest.importorskip("torch")
     paddle = pytest.importorskip("paddle")
 

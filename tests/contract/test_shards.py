@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 def drawn(loader: Any) -> list[Any]:
-    """Return the steps of an epoch, and the arguments of what was raised in their places."""
+    """Return the steps of an epoch, and the arguments of exceptions in their places."""
     found: list[Any] = []
     batches = iter(loader)
     while True:
@@ -91,7 +91,7 @@ def test_steps_come_as_the_sampler_has_them(workers: dict[str, Any]) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("bad", [(2,), (0, 3), (8,), (11, 12, 13), (5,), (19,), (1, 4, 7, 9)])
-def test_a_shard_that_fails_stands_for_its_step(
+def test_the_error_of_a_shard_takes_the_place_of_its_step(
     workers: dict[str, Any], bad: tuple[int, ...]
 ) -> None:
     expected = []
@@ -135,7 +135,7 @@ def test_a_run_resumes_at_any_step(bad: tuple[int, ...], is_list: bool) -> None:
 
 
 class Meeting:
-    """Samples that wait until another one is made at the same time."""
+    """Samples that wait until another worker makes one at the same time."""
 
     def __init__(self) -> None:
         self.barrier = threading.Barrier(4)
@@ -191,7 +191,7 @@ def test_shard_k_lands_on_place_k() -> None:
     assert all(type(shard) is torch.Tensor for shard in steps[0])
 
 
-def test_steps_that_are_none_are_refused() -> None:
+def test_invalid_steps_are_refused() -> None:
     for steps, error in (([[[0, 1], 2]], ConfigTypeError), ([[[0], []]], SamplerError)):
         with pytest.raises(error):
             drawn(ShardedDataLoader(Samples(), batch_sampler=steps))
@@ -237,7 +237,7 @@ def as_gluonnlp_makes_them(dataset: Any, batchify_fn: Any) -> list[Any]:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
-def test_what_a_dataset_carries_goes_from_shard_to_shard(kind: str, sample_s: float) -> None:
+def test_state_of_a_dataset_goes_from_shard_to_shard(kind: str, sample_s: float) -> None:
     ways = ({}, {"num_workers": 1}, {"num_workers": 1, "thread_pool": True})
     for function in (None, arrays_of):
         expected = []

@@ -24,7 +24,7 @@ def chosen(way: str) -> dict[str, Any]:
 
 
 class Named(Dataset[Any]):
-    """What each sample gives is found in shared objects; so is where they lie."""
+    """Samples come from shared objects, with the addresses of these."""
 
     def __init__(self) -> None:
         self.names = share(NAMES)
@@ -66,7 +66,7 @@ def test_workers_of_pytorchs_loader_read_it_too(method: str) -> None:
 
 
 class Read(Dataset[int]):
-    """Reads all of a list, and tells how many kB of memory the trainer and worker take by that."""
+    """Reads a whole list, and returns how many kB of memory the trainer and worker take for it."""
 
     def __init__(self, names: Any) -> None:
         self.names = names

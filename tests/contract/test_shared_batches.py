@@ -1,4 +1,4 @@
-"""Batches that several workers make, where the trainer waits for one and others have time."""
+"""Batches that several workers make together, when the trainer waits and others are idle."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from reader.compat.torch import DataLoader as TorchLoader
 from tests.datasets import Calls, digest_of, first_time
 
 COUNT, SIZE, WORKERS = 96, 32, 4
-SLOW_S = 0.002  # a sample; a batch of them is worth sharing
+SLOW_S = 0.002  # per sample; a batch of them is worth sharing
 
 
 class Slow:
-    """Samples that take a while, of which `make(index)` makes the value; and who made each."""
+    """Samples that take a while: the value of `make(index)`, and the worker that made it."""
 
     has_pure_samples = True
 
@@ -100,7 +100,7 @@ def test_straggler_is_helped_by_workers_that_wait() -> None:
     assert np.concatenate(values(batches))[:, 0, 0].tolist() == list(range(COUNT))
 
 
-def test_guests_are_in_the_same_epoch() -> None:
+def test_guests_get_the_same_epoch() -> None:
     with opened(
         Slow(lambda i: sample_rng(i).normal(size=3)), seed=5, persistent_workers=True
     ) as one:
@@ -182,7 +182,7 @@ NOT_SHARED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("make", [DataLoader, TorchLoader], ids=["own", "torch"])
-def test_dataset_that_does_not_say_that_it_is_pure_makes_each_batch_in_one_worker(
+def test_without_pure_samples_each_batch_is_made_by_one_worker(
     make: Any,
 ) -> None:
     class Silent(Slow):
@@ -194,7 +194,7 @@ def test_dataset_that_does_not_say_that_it_is_pure_makes_each_batch_in_one_worke
 
 
 @pytest.mark.parametrize("case", NOT_SHARED)
-def test_batch_is_made_by_one_worker_where_sharing_could_change_it(case: str) -> None:
+def test_batch_that_sharing_could_change_is_made_by_one_worker(case: str) -> None:
     with opened(Slow(row), **NOT_SHARED[case]) as loader:
         assert [makers(batch) for batch in loader] == [1] * (COUNT // SIZE)
 
@@ -217,7 +217,7 @@ class Tracked(Slow):
         pass
 
 
-def test_dataset_whose_state_is_kept_makes_each_batch_in_one_worker() -> None:
+def test_batches_of_a_dataset_with_a_state_are_made_by_one_worker() -> None:
     with opened(Tracked(row), snapshot_every_n_steps=1) as loader:
         assert [makers(batch) for batch in loader] == [1] * (COUNT // SIZE)
 

@@ -1,4 +1,4 @@
-"""The state of a loader of a map-style dataset: saved anywhere, gone on with in another loader."""
+"""The state of a loader of a map-style dataset: saved anywhere, resumed in another loader."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def straight(loader: DataLoader, epochs: int) -> tuple[list[Any], dict[tuple[int
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", [{"shuffle": True}, {}, {"batch_size": 1}], ids=str)
 @CELLS
-def test_06_epochs_gone_on_with_are_those_of_a_run_without_a_break(
+def test_06_resumed_epochs_equal_those_of_an_uninterrupted_run(
     workers: int, then: int, options: Any
 ) -> None:
     options = {"batch_size": 4, "seed": 3, **options}
@@ -107,7 +107,7 @@ def test_06_without_a_seed_order_and_keyed_augmentation_go_on(workers: int, then
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("way", ["break", "del", "close", "other"])
-def test_the_place_of_a_break_is_kept_without_the_iterator(workers: int, way: str) -> None:
+def test_the_position_of_a_break_is_kept_without_the_iterator(workers: int, way: str) -> None:
     with DataLoader(Noisy(), batch_size=4, shuffle=True, seed=1, num_workers=workers) as loader:
         (wanted,), states = straight(loader, 1)
         loader.set_epoch(0)
@@ -116,7 +116,7 @@ def test_the_place_of_a_break_is_kept_without_the_iterator(workers: int, way: st
             next(batches)
         if way == "close":
             batches.close()
-        elif way == "other":  # a state of another iterator that was given up
+        elif way == "other":  # a state of another iterator that was dropped
             batches = iter(loader)
             next(batches)
             loader.set_epoch(0)
@@ -132,7 +132,7 @@ def test_the_place_of_a_break_is_kept_without_the_iterator(workers: int, way: st
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_was_made_ahead_is_not_delivered_yet(workers: int) -> None:
+def test_batches_made_ahead_do_not_count_as_delivered(workers: int) -> None:
     with DataLoader(
         Noisy(), batch_size=2, num_workers=workers, prefetch_factor=4, seed=0
     ) as loader:
@@ -164,7 +164,7 @@ class Longer(Noisy):
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_persistent_workers_and_epochs_begun_ahead_say_the_same(ahead: bool) -> None:
+def test_persistent_workers_and_prefetched_epochs_have_the_same_state(ahead: bool) -> None:
     plain = DataLoader(Noisy(), batch_size=4, shuffle=True, seed=5)
     wanted, states = straight(plain, 3)
     options: Any = {"num_workers": 2, "persistent_workers": True, "prefetch_next_epoch": ahead}
@@ -181,7 +181,7 @@ def test_persistent_workers_and_epochs_begun_ahead_say_the_same(ahead: bool) -> 
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_dropped_before_its_first_batch_is_the_one_that_goes_on(workers: int) -> None:
+def test_an_epoch_dropped_before_its_first_batch_is_resumed(workers: int) -> None:
     def make() -> DataLoader:
         sampler = DistributedSampler(range(COUNT), 2, 1, seed=4)  # it counts its epochs itself
         return DataLoader(
@@ -236,7 +236,7 @@ def test_batches_of_a_group_that_an_exception_broke_are_not_delivered() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])
-def test_another_batch_size_goes_on_at_the_sample(size: int) -> None:
+def test_another_batch_size_resumes_at_the_sample(size: int) -> None:
     with DataLoader(Noisy(), batch_size=4, shuffle=True, seed=3, num_workers=1) as loader:
         (wanted,), states = straight(loader, 1)
     with DataLoader(Noisy(), batch_size=size, shuffle=True, seed=3) as loader:
@@ -248,7 +248,7 @@ def test_another_batch_size_goes_on_at_the_sample(size: int) -> None:
     assert flat == [list(itertools.chain.from_iterable(each)) for each in zip(*left, strict=True)]
 
 
-def test_a_state_is_a_copy_and_loading_lets_a_live_iterator_be() -> None:
+def test_a_state_is_a_copy_and_loading_does_not_disturb_a_live_iterator() -> None:
     loader = DataLoader(Noisy(), batch_size=4, seed=3)
     batches = iter(loader)
     next(batches)
@@ -266,14 +266,14 @@ def test_set_epoch_after_loading_begins_that_epoch_anew() -> None:
     loader = DataLoader(Noisy(), batch_size=4, seed=3)
     _, states = straight(loader, 1)
     loader.load_state_dict(states[0, 2])
-    loader.set_epoch(0)  # the one of the state: it is gone on with
+    loader.set_epoch(0)  # that of the state: it is resumed
     assert len(list(loader)) == 6
     loader.load_state_dict(states[0, 2])
     loader.set_epoch(1)
     assert len(list(loader)) == 8
 
 
-def test_a_copy_of_a_loader_begins_with_what_was_loaded_into_it() -> None:
+def test_a_copy_of_a_loader_resumes_from_its_loaded_state() -> None:
     loader = DataLoader(Noisy(), batch_size=4, seed=3)
     (wanted,), states = straight(loader, 1)
     again = pickle.loads(pickle.dumps(loader))
@@ -282,7 +282,7 @@ def test_a_copy_of_a_loader_begins_with_what_was_loaded_into_it() -> None:
 
 
 class Moody:
-    """A sampler that gives another order each time, and says nothing of why."""
+    """A sampler that gives another order each time, from no known random state."""
 
     def __init__(self) -> None:
         self.began = 0
@@ -292,7 +292,7 @@ class Moody:
         return iter([(7 * self.began + each) % COUNT for each in range(COUNT)])
 
 
-def test_a_sampler_that_does_not_give_the_same_order_again_is_told() -> None:
+def test_a_sampler_that_does_not_repeat_its_order_is_reported() -> None:
     sampler = Moody()
     loader = DataLoader(Noisy(), sampler=sampler, batch_size=4)
     batches = iter(loader)
@@ -307,7 +307,7 @@ def test_a_sampler_that_does_not_give_the_same_order_again_is_told() -> None:
     assert len(list(loader)) == 7
 
 
-def test_trouble_of_the_sampler_is_no_end_of_the_epoch() -> None:
+def test_an_error_of_the_sampler_is_not_the_end_of_the_epoch() -> None:
     def order() -> Iterator[int]:
         yield from range(8)
         raise OddError("sampler", line=8)
@@ -327,7 +327,7 @@ def test_trouble_of_the_sampler_is_no_end_of_the_epoch() -> None:
     assert not issubclass(StateError, SamplerError)
 
 
-def test_nothing_is_sent_along_by_datasets_without_a_state() -> None:
+def test_datasets_without_a_state_send_no_snapshot() -> None:
     loader = DataLoader(Noisy(), batch_size=4, num_workers=1)
     for _ in loader:
         assert loader.state_dict()["workers"] is None
@@ -391,7 +391,7 @@ def test_a_thread_saves_while_another_one_iterates(is_stream: bool) -> None:
         assert found[: state["batches"]] + [int(batch[0]) for batch in resumed] == found
 
 
-def test_what_is_handed_over_while_two_threads_count_is_counted(
+def test_batches_handed_over_while_two_threads_count_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = TaskTable(8, worker_cursors=WorkerCursors(1, 1))

@@ -1,4 +1,4 @@
-"""Loading what is no state, is damaged, or is of another loader: told, and nothing changes."""
+"""Loading a foreign or damaged state, or another object: refused, and nothing changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def damaged(state: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", sorted(loaders()))
-def test_each_part_of_a_state_that_is_missing_or_wrong_is_told_and_nothing_changes(
+def test_each_missing_or_wrong_part_of_a_state_is_reported_and_nothing_changes(
     kind: str,
 ) -> None:
     make = loaders()[kind]
@@ -94,7 +94,7 @@ def test_each_part_of_a_state_that_is_missing_or_wrong_is_told_and_nothing_chang
                 probe.load_state_dict(bad)
             except StateError:
                 refused += 1
-            else:  # another place of the same kind, or of no weight: it can be begun with
+            else:  # another position of the same kind, or one without effect: it can be loaded
                 with contextlib.suppress(StateError):
                     for _ in zip(range(2), probe, strict=False):
                         pass
@@ -132,7 +132,7 @@ def again(make: Any, state: Any) -> Any:
     ],
     ids=str,
 )
-def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
+def test_an_object_that_is_no_state_of_a_loader_is_reported(foreign: Any) -> None:
     loader = DataLoader(Indices(50))
     with pytest.raises(StateError, match=r"no state of a reader.DataLoader|the state has format"):
         loader.load_state_dict(foreign)
@@ -152,7 +152,9 @@ def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
     ],
     ids=shown,
 )
-def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text: str) -> None:
+def test_a_state_that_does_not_fit_is_reported_with_both_values(
+    change: dict[str, Any], text: str
+) -> None:
     options: dict[str, Any] = {"dataset": Indices(50), "batch_size": 4, "shuffle": True, "seed": 1}
     loader = DataLoader(**options)
     next(iter(loader))
@@ -170,8 +172,8 @@ def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text
 
 
 @pytest.mark.parametrize("kind", list(loaders()))
-def test_values_that_no_state_holds_are_told_in_every_place_and_nothing_changes(kind: str) -> None:
-    """NumPy's and torch's values compare as arrays: each place is told by StateError alone."""
+def test_foreign_values_anywhere_in_a_state_are_reported_and_nothing_changes(kind: str) -> None:
+    """NumPy's and torch's values compare as arrays: each place is refused by StateError alone."""
     import torch
 
     with loaders()[kind]() as saved:
@@ -191,7 +193,7 @@ def test_values_that_no_state_holds_are_told_in_every_place_and_nothing_changes(
         assert repr(loader.state_dict()) == before
 
 
-def test_first_key_that_is_no_number_is_told_before_the_order_is_drawn_again() -> None:
+def test_first_key_that_is_no_number_is_reported_before_the_order_is_drawn_again() -> None:
     with loaders()["replayed"]() as loader:
         next(iter(loader))
         state = loader.state_dict()
@@ -201,8 +203,8 @@ def test_first_key_that_is_no_number_is_told_before_the_order_is_drawn_again() -
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_state_of_batches_out_of_order_is_refused_where_they_come_in_order(workers: int) -> None:
-    """Its early batches would be waited for until the end of time."""
+def test_state_of_batches_out_of_order_is_refused_by_a_loader_in_order(workers: int) -> None:
+    """The loop would wait for its early batches for ever."""
     options: dict[str, Any] = {"batch_size": 2, "num_workers": workers, "timeout": 20}
     if workers:
         options["worker_type"] = "thread"

@@ -1,4 +1,4 @@
-"""States that version 0.1.0 saved before the engine was one: they go on here."""
+"""States that an earlier 0.1.0 saved: they resume here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders that a saved state enters: of stateful samplers, of ranks, replayed, and long ones."""
+"""Orders opened by a saved state: of stateful samplers, of ranks, replayed, and long ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Ragged:
 
 
 class Stateful:
-    """Goes on where it is, and begins another order when it was used up."""
+    """Goes on at its position, and begins another order when it is exhausted."""
 
     def __init__(self) -> None:
         self.at = self.epoch_ = self.asked = 0
@@ -146,7 +146,7 @@ EXACT: dict[str, Callable[[], Options]] = {
     "stateful": lambda: {"sampler": Stateful()},
     "stateful batches": lambda: {"batch_sampler": StatefulBatches()},
 }
-# These draw from what has no seed: the epoch that was begun is kept, later ones are fresh.
+# These draw without a seed: the begun epoch is kept, later ones are fresh.
 FRESH: dict[str, Callable[[], Options]] = {
     "weighted": lambda: {"sampler": WeightedRandomSampler(range(1, COUNT + 1), COUNT)},
     "subset": lambda: {"sampler": SubsetRandomSampler(range(0, COUNT, 2))},
@@ -176,7 +176,7 @@ def lists(loader: Any) -> list[list[int]]:
 
 
 def plain(kind: str, state: Any) -> Any:
-    """Through JSON, where the states of the samplers allow it."""
+    """Through JSON, if the states of the samplers allow it."""
     return (
         state if kind in ("torchdata's", "torchdata's batches") else json.loads(json.dumps(state))
     )
@@ -195,7 +195,7 @@ ON_PROCESSES = [next(iter(EXACT)), next(iter(FRESH))]  # the order is the traine
     ],
     ids=str,
 )
-def test_01_an_order_goes_on_where_it_was_left(kind: str, options: Options) -> None:
+def test_01_an_order_resumes_where_it_stopped(kind: str, options: Options) -> None:
     loader = make(kind, **options)
     lists(loader)
     wanted, states = [], []
@@ -212,7 +212,7 @@ def test_01_an_order_goes_on_where_it_was_left(kind: str, options: Options) -> N
         loader.load_state_dict(states[at - 1])
         if at <= len(wanted):
             assert lists(loader) == wanted[at:]
-            assert random.getstate() == before  # what is replayed is nobody else's
+            assert random.getstate() == before  # a replayed order is not shared
         if kind in EXACT:
             assert [lists(loader) for _ in later] == later
         loader.close()
@@ -220,9 +220,7 @@ def test_01_an_order_goes_on_where_it_was_left(kind: str, options: Options) -> N
 
 @pytest.mark.parametrize("every", [3, 0, None])
 @pytest.mark.parametrize("kind", ["stateful", "stateful batches", "torchdata's"])
-def test_01_batches_behind_the_last_look_at_a_state_are_drawn_again(
-    kind: str, every: int | None
-) -> None:
+def test_01_batches_after_the_last_state_are_drawn_again(kind: str, every: int | None) -> None:
     loader = make(kind, snapshot_every_n_steps=every)
     wanted, states = [], []
     for batch in loader:
@@ -236,7 +234,7 @@ def test_01_batches_behind_the_last_look_at_a_state_are_drawn_again(
         assert lists(again) == later
 
 
-def test_a_stateful_sampler_is_asked_as_often_as_was_said() -> None:
+def test_a_stateful_sampler_is_asked_every_n_steps() -> None:
     for every, asked in ((1, 15), (5, 5), (0, 1)):
         sampler = Stateful()
         list(
@@ -254,10 +252,10 @@ def ranks_of(kind: str, world: int, rank: int, drop_last: bool) -> Any:
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("kind", ["ours", "torch's"])
 @pytest.mark.parametrize("worlds", [(2, 3, 1), (3, 2, 4), (1, 4, 2), (4, 1, 3)], ids=str)
-def test_01_another_number_of_ranks_takes_what_is_left(
+def test_01_another_number_of_ranks_takes_the_rest(
     kind: str, worlds: tuple[int, ...], drop_last: bool
 ) -> None:
-    """The state of any rank serves all; only the very end is evened out."""
+    """The state of any rank resumes all; only the very end is padded."""
     state: Any = None
     found: list[int] = []
     for step, world in enumerate(worlds):
@@ -294,7 +292,7 @@ def test_01_another_number_of_ranks_takes_what_is_left(
         assert extra < worlds[-1]
 
 
-def test_ranks_that_are_of_another_world_are_told() -> None:
+def test_ranks_of_another_world_size_are_reported() -> None:
     loader = DataLoader(Indices(COUNT), sampler=ranks_of("ours", 2, 0, False), batch_size=3)
     next(iter(loader))
     state = loader.state_dict()
@@ -310,7 +308,7 @@ def test_ranks_that_are_of_another_world_are_told() -> None:
         iter(torchs)
 
 
-def test_a_long_order_is_entered_without_drawing_what_came_before() -> None:
+def test_a_long_order_opens_without_drawing_the_earlier_batches() -> None:
     count = 10**9
     loader = DataLoader(Indices(count), batch_size=64, shuffle=True, seed=1)
     next(iter(loader))

@@ -1,4 +1,4 @@
-"""The state of a loader of an iterable dataset: each worker goes on where its part was left."""
+"""The state of a loader of an iterable dataset: each worker resumes its shard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNT = 61
 
 
 class Plain(IterableDataset[Any]):
-    """Says nothing of where it is."""
+    """Has no state."""
 
     def __iter__(self) -> Iterator[Any]:
         for value in shard(range(COUNT)):
@@ -40,7 +40,7 @@ class Plain(IterableDataset[Any]):
 
 
 class Walk:
-    """An iterator that says where it is."""
+    """An iterator with its position as state."""
 
     def __init__(self, dataset: WalkSet, at: int, step: int) -> None:
         self.dataset = dataset
@@ -82,7 +82,7 @@ class WalkSet(IterableDataset[Any]):
 
 
 class Kept(IterableDataset[Any]):
-    """A dataset that keeps its place itself, and begins anew after its end."""
+    """A dataset that keeps its position itself, and begins anew after its end."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -152,7 +152,7 @@ PLACES = [
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), PLACES)
-def test_06_each_worker_goes_on_where_it_was_left(
+def test_06_each_worker_resumes_where_it_stopped(
     kind: Any, workers: int, persistent: bool, threads: bool, every: int
 ) -> None:
     options: Any = {
@@ -176,7 +176,7 @@ def test_06_each_worker_goes_on_where_it_was_left(
 
 @pytest.mark.parametrize(("workers", "then"), [(0, 1), (1, 0)])
 @pytest.mark.parametrize("kind", [Plain, WalkSet, Kept])
-def test_one_worker_and_none_are_the_same_place(kind: Any, workers: int, then: int) -> None:
+def test_one_worker_and_none_have_the_same_position(kind: Any, workers: int, then: int) -> None:
     with DataLoader(kind(), batch_size=4, num_workers=workers, seed=5) as loader:
         wanted, states = run(loader)
     with DataLoader(kind(), batch_size=4, num_workers=then, seed=5) as loader:
@@ -202,7 +202,7 @@ WRAPPED = [
     *((kind, *place) for kind in (Numbers, NumbersWalk, NumbersKept) for place in (
         (0, False, True, 1), (0, False, True, 3), (1, True, True, 1), (1, True, True, 3),
     )),
-    # what `NumbersKept` leaves for the next epoch is in no state then
+    # the rest that `NumbersKept` leaves for the next epoch is in no state then
     *((kind, 3, True, True, every) for kind in (Numbers, NumbersWalk) for every in (1, 0)),
 ]  # fmt: skip
 
@@ -212,7 +212,7 @@ def fields_of(batch: Any) -> str:
 
 
 def check_resumes(make: Any, at: Any, options: dict[str, Any]) -> None:
-    """Stop an epoch anywhere, and go on in another loader."""
+    """Stop an epoch anywhere, and resume it in another loader."""
     with DataLoader(make(), **options) as loader:
         wanted, states = [], [loader.state_dict()]
         for batch in loader:
@@ -234,7 +234,7 @@ def check_resumes(make: Any, at: Any, options: dict[str, Any]) -> None:
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), WRAPPED)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_06_a_stream_of_streams_goes_on_where_it_was_left(
+def test_06_a_stream_of_streams_resumes_where_it_stopped(
     wrapper: str, kind: Any, workers: int, persistent: bool, threads: bool, every: int
 ) -> None:
     options = {
@@ -250,7 +250,7 @@ def test_06_a_stream_of_streams_goes_on_where_it_was_left(
 
 
 @pytest.mark.parametrize("kind", [Numbers, NumbersWalk, NumbersKept])
-def test_06_a_stream_of_streams_goes_on_in_worker_processes(kind: Any) -> None:
+def test_06_a_stream_of_streams_resumes_in_worker_processes(kind: Any) -> None:
     def make() -> Any:
         mixed = mix([kind(0, 40, piece), kind(40, 52, piece)], [2, 1], stop="last")
         return rebatch(shuffle_buffer(mixed, 6), 5)
@@ -300,7 +300,7 @@ def noise(_: int) -> Any:
     return np.random.rand(3)
 
 
-def test_what_is_drawn_while_a_state_is_loaded_changes_no_random_numbers_of_the_batch() -> None:
+def test_draws_while_a_state_is_loaded_change_no_random_numbers_of_the_batch() -> None:
     def make() -> DataLoader:
         return DataLoader(rebatch(NumbersWalk(0, 12, noise), 3), batch_size=None, seed=4)
 
@@ -317,7 +317,7 @@ def test_what_is_drawn_while_a_state_is_loaded_changes_no_random_numbers_of_the_
 
 
 class Dealt(IterableDataset[int]):
-    """Numbers that `shard` deals out, of a sequence, a stream or in runs."""
+    """Numbers that `shard` divides, of a sequence, a stream or in runs."""
 
     def __init__(self, count: int, kind: str, world: tuple[int, int] = (0, 1)) -> None:
         self.count = count
@@ -335,7 +335,7 @@ class Dealt(IterableDataset[int]):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["sequence", "stream", "runs"])
 @pytest.mark.parametrize("seed", range(3))
-def test_01_any_number_of_workers_takes_what_is_left(kind: str, seed: int) -> None:
+def test_01_any_number_of_workers_takes_the_rest(kind: str, seed: int) -> None:
     choose = random.Random(f"{kind} {seed}")
     count = choose.randint(40, 90)
     state: Any = None
@@ -362,7 +362,7 @@ def test_01_any_number_of_workers_takes_what_is_left(kind: str, seed: int) -> No
     assert sorted(found) == list(range(count)), steps
 
 
-def test_01_what_is_left_is_dealt_to_another_number_of_ranks_and_workers() -> None:
+def test_01_the_rest_is_divided_among_another_number_of_ranks_and_workers() -> None:
     found: list[int] = []
     state: Any = None
     for world, workers in ((2, 1), (3, 2), (1, 0)):
@@ -375,11 +375,11 @@ def test_01_what_is_left_is_dealt_to_another_number_of_ranks_and_workers() -> No
                 for _, batch in zip(range(6 if world > 1 else 99), batches, strict=False):
                     found += batch.tolist()
                 latest = loader.state_dict()
-        state = latest  # of the last rank: it serves all
+        state = latest  # of the last rank: it resumes all
     assert sorted(found) == list(range(300))
 
 
-def test_other_ranks_with_as_many_workers_are_told() -> None:
+def test_other_ranks_with_as_many_workers_are_reported() -> None:
     loader = DataLoader(Dealt(40, "sequence", (0, 2)), batch_size=4)
     next(iter(loader))
     again = DataLoader(Dealt(40, "sequence", (0, 3)), batch_size=4)
@@ -416,7 +416,7 @@ class Chosen(IterableDataset[int]):
 
 
 class Alike:
-    """Streams that took as many items of `shard` as they made samples, which are not the same."""
+    """Streams with as many items of `shard` as samples, but no sample per item."""
 
     @staticmethod
     def rebatched() -> Any:
@@ -437,7 +437,7 @@ class RowsOf33(IterableDataset[Any]):
 
 
 @pytest.mark.parametrize("make", [Alike.rebatched, Alike.mixed, Alike.shuffled])
-def test_other_workers_are_refused_by_streams_that_make_samples_of_those_of_others(
+def test_other_workers_are_refused_by_streams_that_wrap_streams(
     make: Any,
 ) -> None:
     with DataLoader(make(), batch_size=None, num_workers=2) as loader:
@@ -448,7 +448,7 @@ def test_other_workers_are_refused_by_streams_that_make_samples_of_those_of_othe
 
 
 @pytest.mark.parametrize("kind", [Doubled, Held, Chosen, WalkSet])
-def test_other_workers_are_refused_where_it_cannot_be_told_what_is_left(kind: Any) -> None:
+def test_other_workers_are_refused_if_the_rest_is_not_known(kind: Any) -> None:
     with DataLoader(kind(), batch_size=4, num_workers=2) as loader:
         batches = iter(loader)
         for _ in range(6):
@@ -462,7 +462,7 @@ def test_other_workers_are_refused_where_it_cannot_be_told_what_is_left(kind: An
     assert loader.state_dict()["batches"] == 0
 
 
-def test_items_that_were_dealt_out_must_be_dealt_out_again() -> None:
+def test_items_that_were_divided_must_be_divided_again() -> None:
     with DataLoader(Dealt(40, "sequence"), batch_size=4, num_workers=2) as loader:
         next(iter(loader))
         state = loader.state_dict()
@@ -533,7 +533,7 @@ ODD: dict[str, Any] = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", ODD.values(), ids=ODD)
-def test_errors_keep_their_places(kind: Any, workers: int) -> None:
+def test_errors_keep_their_places_after_a_resume(kind: Any, workers: int) -> None:
     def taken(loader: DataLoader) -> tuple[list[Any], list[Any]]:
         batches, found, states = iter(loader), [], []
         for _ in range(40):
@@ -570,7 +570,7 @@ class Noise:
 
 
 @pytest.mark.parametrize("dataset", [Noise(), Plain(), WalkSet()], ids=lambda each: type(each))
-def test_the_random_state_of_workers_goes_on_where_a_facade_promises_it(dataset: Any) -> None:
+def test_the_random_state_of_workers_resumes_if_a_face_promises_it(dataset: Any) -> None:
     options: Any = {"batch_size": 4, "num_workers": 2, "persistent_workers": True}
     with Face(KEEPING, dataset, **options) as loader:
         wanted, states = run(loader)
@@ -584,7 +584,7 @@ def test_the_random_state_of_workers_goes_on_where_a_facade_promises_it(dataset:
 
 
 class Tally:
-    """A map-style dataset that counts what it was asked for."""
+    """A map-style dataset that counts its fetched samples."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -604,7 +604,7 @@ class Tally:
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_an_epoch_begun_ahead_starts_behind_the_last_group(steps: int) -> None:
+def test_a_prefetched_epoch_starts_after_the_last_group(steps: int) -> None:
     options: Any = {"num_workers": 2, "persistent_workers": True, "prefetch_next_epoch": True}
     options.update(batch_size=4, places=["cpu"] * 3)
 
@@ -621,7 +621,7 @@ def test_an_epoch_begun_ahead_starts_behind_the_last_group(steps: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_state_of_a_dataset_with_indices_goes_on(workers: int) -> None:
+def test_the_state_of_a_dataset_with_indices_resumes(workers: int) -> None:
     with DataLoader(Tally(), batch_size=4, num_workers=workers) as loader:
         wanted, states = run(loader)
     with DataLoader(Tally(), batch_size=4, num_workers=workers) as loader:

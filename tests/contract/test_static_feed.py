@@ -21,7 +21,7 @@ FEW = pytest.mark.parametrize("workers", [0, 2])
 
 @pytest.fixture
 def static() -> Iterator[Any]:
-    """Static mode, with a program and a scope of the test's own: a scope keeps what it was fed."""
+    """Static mode, with the test's own program and scope: a scope keeps its feeds."""
     paddle.enable_static()
     scope = paddle.static.Scope()
     try:
@@ -31,7 +31,7 @@ def static() -> Iterator[Any]:
         ):
             yield paddle.static
     finally:
-        names = getattr(scope, "local_var_names", list)()  # Paddle 2.6 tells none
+        names = getattr(scope, "local_var_names", list)()  # Paddle 2.6 has none
         for name in names:  # paddle's caches keep the scope
             variable_of = scope.find_var(name)
             if variable_of is not None:
@@ -45,12 +45,12 @@ def variable(name: str, shape: Any = None, dtype: Any = None) -> Any:
 
 
 def tensors(batch: LoDTensorArray, shapes: Any, bits: Any) -> list[Any]:
-    """The fields themselves, in place of paddle's tensors."""
+    """The fields themselves, instead of paddle's tensors."""
     return [t.reshape(shapes[n]) if n in shapes else t for n, t in enumerate(batch)]
 
 
 def feed(feed_list: Any, batch: Any) -> dict[str, np.ndarray]:
-    """What a plan makes of a batch; LoDTensors stand for the DenseTensors of paddle."""
+    """The feed that a plan makes of a batch; LoDTensors stand for paddle's DenseTensors."""
     found = FeedPlan(feed_list).feed(LoDTensorArray.from_batch(batch), tensors)
     return {name: tensor.numpy() for name, tensor in found.items()}
 
@@ -141,7 +141,7 @@ def test_batch_of_dicts_and_positions_is_refused() -> None:
         ((), "the batch itself"),
     ],
 )
-def test_parts_that_are_no_arrays_are_refused_and_named(batch: Any, where: str) -> None:
+def test_fields_that_are_no_arrays_are_refused_and_named(batch: Any, where: str) -> None:
     with pytest.raises(CollateError, match=rf"no arrays and cannot be fed: .*{where}"):
         feed(["x", "y"], batch)
 
@@ -230,7 +230,7 @@ def in_dict(i: int) -> Any:
 
 
 def total(static: Any, feeds: list[Any]) -> tuple[Any, Any]:
-    """An executor, and what it is to fetch: a number for each input."""
+    """An executor, and its fetch list: a number for each input."""
     return static.Executor(paddle.CPUPlace()), [paddle.sum(each) for each in feeds]
 
 
@@ -317,7 +317,7 @@ def test_return_list_gives_dense_tensors_in_their_containers(static: Any, worker
 
 
 @FEW
-def test_what_is_at_two_places_is_fed_at_each(static: Any, workers: int) -> None:
+def test_an_array_at_two_places_is_fed_at_each(static: Any, workers: int) -> None:
     names = [static.data(name, [None, 3], "float32") for name in ("x", "y", "z", "w")]
 
     def rows(samples: list[Any]) -> Any:
@@ -415,7 +415,7 @@ def test_another_type_for_an_input_of_bfloat16_is_refused_with_what_numpy_has(st
         next(iter(loader))
 
 
-def test_02_what_was_fed_keeps_its_memory_as_long_as_it_lives(static: Any) -> None:
+def test_02_a_feed_keeps_its_memory_as_long_as_it_lives(static: Any) -> None:
     x = static.data("x", [None, 3], "float32")
     with DataLoader(
         Calls(lambda i: np.full(3, i, "f4"), 32), feed_list=[x], return_list=False,
@@ -433,7 +433,7 @@ def test_02_what_was_fed_keeps_its_memory_as_long_as_it_lives(static: Any) -> No
 
 @pytest.mark.parametrize("shape", [[None], [None, 1], [None, 1, 1]])
 @FEW
-def test_02_rank_only_reshape_gives_its_slot_back(static: Any, workers: int, shape: Any) -> None:
+def test_02_rank_only_reshape_releases_its_slot(static: Any, workers: int, shape: Any) -> None:
     y = static.data("y", shape, "int64")
     with DataLoader(
         list(range(8)), feed_list=[y], return_list=False, framework="paddle", batch_size=2,
@@ -455,7 +455,7 @@ def test_02_rank_only_reshape_gives_its_slot_back(static: Any, workers: int, sha
     ids=["first", "last", "two"],
 )
 @FEW
-def test_02_batch_with_an_empty_field_gives_its_slot_back(workers: int, sample: Any) -> None:
+def test_02_batch_with_an_empty_field_releases_its_slot(workers: int, sample: Any) -> None:
     """Paddle's from_dlpack keeps one deleter for an address: no two fields may have the same."""
     with DataLoader(
         Calls(sample, 8), batch_size=2, framework="paddle", num_workers=workers,

@@ -62,7 +62,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(VALUES)
-def test_flatten_and_restore_give_back_what_went_in(value: Any) -> None:
+def test_restore_undoes_flatten(value: Any) -> None:
     fields, objects, structure = flatten(value)
     assert all(isinstance(field, np.ndarray) for field in fields)
     assert same(structure.restore(fields, objects), value)

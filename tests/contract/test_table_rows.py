@@ -116,7 +116,7 @@ def test_no_python_code_runs_for_a_sample(table: Any, tmp_path: Path, kind: str)
         assert len([len(batch) for batch in loader]) == 4
     finally:
         sys.setprofile(None)
-    # the first sample says what form batches have
+    # the first sample decides the form of batches
     assert len([each for each in calls if each.endswith("table_rows.py")]) == 1
 
 
@@ -153,14 +153,14 @@ def test_a_shuffled_run_resumes_at_any_batch(
 
 @pytest.mark.parametrize("method", [pytest.param("forkserver", marks=pytest.mark.nightly), "spawn"])
 def test_started_workers_map_the_same_file(table: Any, tmp_path: Path, method: str) -> None:
-    """Its source is gone, and what they get is no copy."""
+    """Its source is deleted, and they get no copy."""
     rows = made("parquet", table, tmp_path)
     (tmp_path / "t.parquet").unlink()
     with DataLoader(rows, batch_size=32, num_workers=2, start_method=method) as loader:
         equal_rows(gathered(loader), rows)
 
 
-def test_a_file_that_is_gone_cannot_be_made_again(table: Any, tmp_path: Path) -> None:
+def test_a_missing_file_cannot_be_made_again(table: Any, tmp_path: Path) -> None:
     pickled = pickle.dumps(made("parquet", table, tmp_path))
     (tmp_path / "t.parquet").unlink()
     with pytest.raises(ConfigError, match=r"'.*t.parquet' cannot be read"):

@@ -56,7 +56,7 @@ class Fails(IterableDataset[int]):
             yield 10 * worker_id() + value
 
 
-def test_10_generator_that_fails_in_a_thread_ends_its_part_and_the_others_go_on() -> None:
+def test_10_generator_that_fails_in_a_thread_ends_its_shard_and_the_others_go_on() -> None:
     with DataLoader(Fails(), batch_size=2, num_workers=2, worker_type="thread") as loader:
         batches = iter(loader)
         found: list[Any] = []
@@ -117,7 +117,7 @@ class EpochStart(Rows):
         return index, self.epoch
 
 
-def test_06_epoch_begun_ahead_is_begun_anew_when_another_is_chosen() -> None:
+def test_06_prefetched_epoch_begins_anew_when_another_is_chosen() -> None:
     with DataLoader(
         EpochStart(),
         batch_size=2,

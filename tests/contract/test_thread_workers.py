@@ -1,4 +1,4 @@
-"""Worker threads: what they have that processes have not, and the same promises kept."""
+"""Worker threads: what they have beyond processes, and the same promises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digests(dataset: Any, **options: Any) -> list[str]:
 
 
 class Unpicklable(Rows):
-    """Tells which object made a sample, and cannot cross to another process."""
+    """Names the object that made a sample, and cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__(16)
@@ -68,7 +68,7 @@ def test_threads_run_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_threads_stay_between_epochs_when_they_are_to(persistent: bool) -> None:
+def test_persistent_threads_stay_between_epochs(persistent: bool) -> None:
     with DataLoader(
         Calls(lambda index: threading.get_native_id(), 8),
         batch_size=1,
@@ -118,7 +118,7 @@ def test_worker_info_of_a_process_says_so_and_has_no_generators() -> None:
         assert [(kinds[0], rngs[0]) for kinds, rngs in loader] == [("process", None)] * 2
 
 
-def test_one_thread_of_no_workers_is_no_worker_whatever_the_worker_type() -> None:
+def test_without_workers_the_thread_is_no_worker_whatever_the_worker_type() -> None:
     dataset = Calls(lambda index: get_worker_info() is None, 4)
     with DataLoader(dataset, batch_size=4, num_workers=0, worker_type="thread") as loader:
         assert [batch.all() for batch in loader] == [True]
@@ -152,7 +152,7 @@ def test_generators_of_threads_without_a_seed_are_fresh() -> None:
     assert len(set(found)) == 128
 
 
-def test_facade_prepares_each_thread_and_gives_its_seed() -> None:
+def test_face_prepares_each_thread_and_gives_its_seed() -> None:
     seen: list[Any] = []
 
     def prepare(worker_id: int, num_workers: int, dataset: Any) -> int:
@@ -213,7 +213,7 @@ def test_06_workers_are_not_seeded_before_each_batch_without_seed_globals() -> N
     assert not set(once) & set(again)
 
 
-def test_06_seeded_loader_inside_the_dataset_of_another_gets_its_turn_within() -> None:
+def test_06_seeded_loader_inside_the_dataset_of_another_gets_a_nested_hold() -> None:
     def inner() -> list[float]:
         with DataLoader(Augmented(8), batch_size=4, seed=2, **THREADS) as loader:
             return [float(batch["python"].sum()) for batch in loader]
@@ -309,7 +309,9 @@ def test_10_exception_arrives_at_its_place_and_names_the_thread() -> None:
 
 
 @pytest.mark.parametrize("kind", [StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_01_what_would_end_a_thread_or_the_loop_is_an_error_of_its_batch(kind: type) -> None:
+def test_01_exceptions_that_would_end_a_thread_or_the_loop_are_errors_of_their_batch(
+    kind: type,
+) -> None:
     def sample(index: int) -> int:
         if index == 1:
             raise kind

@@ -98,7 +98,7 @@ def test_scripts_get_json_and_people_a_table(
     assert line.split()[0] == str(program.pid)
 
 
-def test_a_consumer_that_waits_and_a_worker_that_is_long_at_a_batch_are_seen() -> None:
+def test_a_waiting_consumer_and_a_slow_worker_are_shown() -> None:
     gate, opener = os.pipe()
     try:
         with reader.DataLoader(
@@ -122,7 +122,7 @@ def test_a_consumer_that_waits_and_a_worker_that_is_long_at_a_batch_are_seen() -
         os.close(opener)
 
 
-def test_a_loader_that_closed_is_no_longer_seen() -> None:
+def test_a_closed_loader_is_no_longer_shown() -> None:
     with reader.DataLoader(Numbers(), batch_size=4, num_workers=1) as loader:
         assert len(list(loader)) == 16
     assert watch_loaders([os.getpid()], 0.05) == []
@@ -152,7 +152,7 @@ def test_seconds_out_of_range_are_refused(seconds: str, capsys: pytest.CaptureFi
     assert "--seconds must be from 0.05 to 3600" in capsys.readouterr().err
 
 
-def test_what_is_no_arena_is_passed_over() -> None:
+def test_other_files_than_arenas_are_skipped() -> None:
     assert header_of(b"") is None
     assert header_of(bytes(4096)) is None
     assert heap_of(bytes(64), b"", 1) is None

@@ -1,4 +1,4 @@
-"""Samples that take very long: told of, and their workers replaced."""
+"""Samples that take very long: reported, and their workers replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 class Slow:
-    """Numbers, at some of which a worker stays for a time."""
+    """Numbers, some of which take a worker long."""
 
     def __init__(self, seconds: float, slow: tuple[int, ...] = (5, 20)) -> None:
         self.seconds, self.slow = seconds, slow
@@ -51,7 +51,7 @@ class Slow:
 
 
 def stay_here(seconds: float) -> None:
-    """Wait as code does that nothing wakes."""
+    """Wait like code that nothing wakes."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         threading.Event().wait(0.05)
@@ -75,7 +75,7 @@ def numbers(batches: Any) -> list[int]:
 @pytest.mark.parametrize(
     "way", [*WAYS, pytest.param("threads", id="threads"), pytest.param("stream", id="stream")]
 )
-def test_a_slow_sample_is_told_once_with_its_place(
+def test_a_slow_sample_is_reported_once_with_its_place(
     way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"batch_size": 8, **WAYS.get(way, {"num_workers": 1})}
@@ -95,7 +95,7 @@ def test_a_slow_sample_is_told_once_with_its_place(
     assert "reader/worker" not in said
 
 
-def test_nothing_is_told_of_what_takes_less(caplog: pytest.LogCaptureFixture) -> None:
+def test_quicker_samples_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "reader"):
         for options in ({}, {"num_workers": 1}):
             assert len(list(DataLoader(Slow(0.6, (5,)), batch_size=8, **options))) == 4  # 30 s
@@ -109,7 +109,7 @@ def init_slowly(_: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
-def test_a_worker_that_takes_long_to_start_is_told(
+def test_a_worker_that_takes_long_to_start_is_reported(
     kind: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: dict[str, Any] = {"num_workers": 2, "worker_type": kind}
@@ -151,7 +151,7 @@ INLINE: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("way", INLINE)
-def test_without_workers_a_slow_sample_is_told_when_its_batch_has_come(
+def test_without_workers_a_slow_sample_is_reported_when_its_batch_has_come(
     way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options, dataset, name = INLINE[way]
@@ -161,7 +161,7 @@ def test_without_workers_a_slow_sample_is_told_when_its_batch_has_come(
     assert re.fullmatch(rf"the sample at {name} took 0\.\d s, and its batch 0\.\d s", said), said
 
 
-def test_without_workers_a_slow_sample_of_a_stream_is_told_by_its_place(
+def test_without_workers_a_slow_sample_of_a_stream_is_reported_by_its_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "reader"):
@@ -172,7 +172,7 @@ def test_without_workers_a_slow_sample_of_a_stream_is_told_by_its_place(
     )
 
 
-def test_without_workers_a_batch_of_many_slow_samples_is_told_by_its_indices(
+def test_without_workers_a_batch_of_many_slow_samples_is_reported_by_its_indices(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "reader"):
@@ -189,7 +189,7 @@ class Failing(Slow):
         return index
 
 
-def test_without_workers_a_slow_batch_that_fails_is_told_by_its_number(
+def test_without_workers_a_slow_batch_that_fails_is_reported_by_its_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     batches = iter(DataLoader(Failing(0.4, (9,)), batch_size=8, warn_after=0.2))
@@ -204,7 +204,7 @@ def test_without_workers_a_slow_batch_that_fails_is_told_by_its_number(
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_sample_that_hangs_has_failed(way: str, on_error: str) -> None:
+def test_a_sample_that_hangs_counts_as_failed(way: str, on_error: str) -> None:
     options = {"batch_size": 8, "on_error": on_error, "error_budget": 2, **WAYS[way]}
     with DataLoader(Slow(1000), hang_after=0.5, **options) as loader:
         found = numbers(loader)
@@ -220,7 +220,7 @@ def test_a_sample_that_hangs_has_failed(way: str, on_error: str) -> None:
     assert errors[0].text == "it took longer than hang_after=0.5 s"
 
 
-def test_a_sample_that_hangs_raises_where_none_may_fail() -> None:
+def test_a_sample_that_hangs_raises_without_on_error() -> None:
     with DataLoader(Slow(1000, (5,)), batch_size=8, num_workers=2, hang_after=0.4) as loader:
         batches = iter(loader)
         with pytest.raises(
@@ -242,7 +242,7 @@ class Crashing(Slow):
 
 @pytest.mark.parametrize("way", ["processes", "collated", "samples"])
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_sample_whose_worker_dies_has_failed(way: str, retries: int) -> None:
+def test_a_sample_whose_worker_dies_counts_as_failed(way: str, retries: int) -> None:
     options = {"batch_size": 8, "on_error": "skip", "error_budget": 2, **WAYS[way]}
     with DataLoader(Crashing(0), worker_retries=retries, **options) as loader:
         found = sorted(numbers(loader))
@@ -268,9 +268,7 @@ class ManyCrashing(Crashing):
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("dataset", [Many(1000), ManyCrashing(0)])
-def test_one_sample_of_many_that_are_fetched_at_once_has_failed(
-    on_error: str, dataset: Any
-) -> None:
+def test_one_sample_of_many_fetched_at_once_counts_as_failed(on_error: str, dataset: Any) -> None:
     with DataLoader(
         dataset, batch_size=8, num_workers=2, hang_after=0.6, on_error=on_error, error_budget=2
     ) as loader:
@@ -280,7 +278,7 @@ def test_one_sample_of_many_that_are_fetched_at_once_has_failed(
     assert not {5, 20} & set(found)
 
 
-def test_a_worker_that_takes_the_place_of_one_that_hung_has_its_own_time() -> None:
+def test_a_worker_that_replaces_a_hung_one_has_its_own_time() -> None:
     class AllSlow(Slow):
         def __len__(self) -> int:
             return 4
@@ -296,7 +294,7 @@ def test_a_worker_that_takes_the_place_of_one_that_hung_has_its_own_time() -> No
         assert [error.index for error in loader.errors] == [0]
 
 
-def test_asking_for_the_stack_interrupts_no_call_of_the_sample() -> None:
+def test_reading_the_stack_interrupts_no_call_of_the_sample() -> None:
     class Polling(Slow):
         def __getitem__(self, index: int) -> int:
             if index == 5:
@@ -310,7 +308,7 @@ def test_asking_for_the_stack_interrupts_no_call_of_the_sample() -> None:
 
 
 class Deaf(Slow):
-    """Takes the signal for itself that the stack of a worker is asked for by."""
+    """Uses the signal by which the stack of a worker is read."""
 
     def __getitem__(self, index: int) -> int:
         import faulthandler
@@ -319,7 +317,7 @@ class Deaf(Slow):
         return super().__getitem__(index)
 
 
-def test_a_worker_that_took_the_signal_for_itself_is_left_alone(
+def test_a_worker_that_uses_the_signal_itself_is_not_signalled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loader = DataLoader(Deaf(0.8, (5,)), batch_size=8, num_workers=1, warn_after=0.2)
@@ -344,12 +342,12 @@ def test_workers_leave_no_file_of_their_stacks_behind(tmp_path: Path) -> None:
     [(0, ConfigError), (-1, ConfigError), (float("nan"), ConfigError), (float("inf"), ConfigError),
      ("1", ConfigTypeError), (True, ConfigTypeError)],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(name: str, value: Any, error: type[Exception]) -> None:
+def test_invalid_arguments_are_refused(name: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"{name} must be a number of seconds above 0"):
         DataLoader(Slow(0), num_workers=1, **{name: value})
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1, "worker_type": "thread"}])
-def test_threads_cannot_be_ended(options: dict[str, Any]) -> None:
+def test_hang_after_is_refused_for_threads(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="a thread cannot be ended: pass num_workers=1 or more"):
         DataLoader(Slow(0), hang_after=1, **options)

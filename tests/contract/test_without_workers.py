@@ -282,7 +282,7 @@ def test_batch_that_is_nested_too_deep_is_refused() -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["map", "stream"])
-def test_what_only_the_batch_holds_is_not_copied(is_stream: bool) -> None:
+def test_arrays_that_only_the_batch_refers_to_are_not_copied(is_stream: bool) -> None:
     torch = pytest.importorskip("torch")
     places: list[int] = []
 
@@ -334,7 +334,7 @@ def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> No
 
         dataset: Any = Made(sample) if is_stream else Calls(sample, 3)
         collates = [None, lambda sample: sample, lambda sample: {"of": sample}]
-        # a collated tensor that shares memory without being a view goes on sharing it
+        # a collated tensor that shares memory without being a view keeps sharing it
         for collate in collates if name not in ("array's tensor", "detached") else [None]:
             places.clear()
             loader = DataLoader(dataset, batch_size=None, collate_fn=collate, framework="torch")
@@ -410,7 +410,7 @@ def test_04_ctrl_c_in_a_stream_loses_no_sample(collate_fn: Any) -> None:
     assert (found, interrupts, at) == (list(range(8)), 3, [])
 
 
-def test_04_batch_that_took_too_long_is_said_to_and_then_delivered() -> None:
+def test_04_batch_that_took_too_long_is_reported_and_then_delivered() -> None:
     batches = iter(DataLoader(Calls(lambda i: time.sleep(0.02) or i, 2), timeout=0.01))
     with pytest.raises(LoadTimeout, match=r"the thread that iterates .* made it in"):
         next(batches)
@@ -458,7 +458,7 @@ def test_iterator_with_an_arena_is_refused_in_a_fork_and_goes_on_in_the_parent()
     assert [first.tolist(), next(batches).tolist()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_03_memory_stays_with_the_loader_has_no_descriptor_and_goes_with_close() -> None:
+def test_03_memory_without_workers_has_no_descriptor_and_is_freed_by_close() -> None:
     before, files = ledger(), len(os.listdir("/proc/self/fd"))
     loader = DataLoader(np.zeros((8, 100)), batch_size=4)
     for _ in range(3):
@@ -476,7 +476,7 @@ def test_03_memory_stays_with_the_loader_has_no_descriptor_and_goes_with_close()
     assert ledger() == before
 
 
-def test_two_streams_side_by_side_keep_their_own_shares() -> None:
+def test_two_concurrent_streams_keep_their_own_shares() -> None:
     loaders = [DataLoader(Sharded(count), batch_size=2) for count in (8, 6)]
     firsts = [next(batches) for batches in [iter(loader) for loader in loaders]]
     assert [first.tolist() for first in firsts] == [[0, 1], [0, 1]]
@@ -487,7 +487,7 @@ def test_two_streams_side_by_side_keep_their_own_shares() -> None:
             assert np.concatenate(list(again)).tolist() == wanted
 
 
-def test_loader_within_a_worker_is_no_worker() -> None:
+def test_a_loader_within_a_worker_has_no_worker_info_of_its_own() -> None:
     def inner(_: int) -> Any:
         loader = DataLoader(Calls(lambda _: get_worker_info() is None, 2), batch_size=2)
         inside = next(iter(loader)).tolist()
@@ -498,7 +498,7 @@ def test_loader_within_a_worker_is_no_worker() -> None:
         assert next(iter(loader)) == [True, True, True]
 
 
-def test_lists_of_a_batch_sampler_stay_as_they_are_whatever_is_done_to_keys() -> None:
+def test_lists_of_a_batch_sampler_stay_when_a_dataset_changes_its_keys() -> None:
     class Sorting:
         def __len__(self) -> int:
             return 8
@@ -517,7 +517,7 @@ def test_lists_of_a_batch_sampler_stay_as_they_are_whatever_is_done_to_keys() ->
     assert order == [[3, 1], [2, 0], [7, 4]]
 
 
-def test_the_wait_for_a_sample_that_raises_counts() -> None:
+def test_the_wait_for_a_sample_that_raises_is_counted() -> None:
     def get(index: int) -> int:
         if index == 2:
             threading.Event().wait(0.02)

@@ -68,7 +68,7 @@ def pids_of(batches: list[Any]) -> set[int]:
 
 
 @METHODS
-def test_loaders_have_the_same_workers_which_start_once(start_method: Any) -> None:
+def test_loaders_share_workers_that_start_once(start_method: Any) -> None:
     with WorkerPool(2, start_method=start_method) as pool:
         assert pool.pids == []
         train = DataLoader(PidRows(32), batch_size=4, pool=pool)
@@ -95,12 +95,12 @@ def test_loaders_in_lockstep_and_one_that_stops_early(pool: WorkerPool) -> None:
         check_rows(left, range(4 * n, 4 * n + 4))
         check_rows(right, range(4 * n, 4 * n + 4))
     assert n == 9
-    for n, left in enumerate(one):  # a new epoch, after the one that was left
+    for n, left in enumerate(one):  # a new epoch, after the abandoned one
         check_rows(left, range(4 * n, 4 * n + 4))
 
 
 class Written(Rows):
-    """Rows; whoever makes one writes a letter to a file, and the first waits before."""
+    """Rows; whoever makes one writes a letter to a file; the first waits before that."""
 
     def __init__(self, letter: str, log: str, gate: str | None = None) -> None:
         super().__init__(16)
@@ -116,7 +116,7 @@ class Written(Rows):
         return super().__getitem__(index)
 
 
-def test_loaders_that_wait_have_a_batch_each_in_turn(tmp_path: Path) -> None:
+def test_waiting_loaders_get_a_batch_each_in_turn(tmp_path: Path) -> None:
     log = tmp_path / "log"
     gate = Wire(tmp_path / "gate")
     with WorkerPool(1) as pool:
@@ -127,7 +127,7 @@ def test_loaders_that_wait_have_a_batch_each_in_turn(tmp_path: Path) -> None:
         for each in batches:
             assert len(list(each)) == 16
     gate.close()
-    # the worker may have begun with "a" before it was told of the other loader
+    # the worker may have begun with "a" before it knew the other loader
     assert "ab" * 8 in log.read_text()[:17]
 
 
@@ -190,7 +190,7 @@ def test_no_loader_draws_from_the_random_state_of_another() -> None:
 
 
 class Told:
-    """What a worker says of itself to its dataset."""
+    """The worker info that a dataset sees."""
 
     def __init__(self, name: str, count: int = 8) -> None:
         self.name = name
@@ -264,7 +264,7 @@ class Locked(PidRows):
         self.lock = threading.Lock()
 
 
-def test_late_one_that_cannot_be_pickled_waits_for_the_end_of_epochs(pool: WorkerPool) -> None:
+def test_late_loader_that_cannot_be_pickled_waits_for_the_end_of_epochs(pool: WorkerPool) -> None:
     first = DataLoader(PidRows(64), batch_size=4, pool=pool)
     batches = iter(first)
     next(batches)
@@ -274,19 +274,19 @@ def test_late_one_that_cannot_be_pickled_waits_for_the_end_of_epochs(pool: Worke
         iter(late)
     assert "start_method='fork'" not in str(refused.value)
     assert len(list(batches)) == 15
-    found = list(late)  # nobody is in an epoch: workers start anew, and inherit it
+    found = list(late)  # no loader is in an epoch: workers start anew, and inherit it
     assert pids_of(found) <= set(pool.pids)
     assert not set(before) & set(pool.pids)
     assert pids_of(list(first)) <= set(pool.pids)
 
 
-def test_what_cannot_be_pickled_is_inherited_from_the_beginning(pool: WorkerPool) -> None:
+def test_loaders_that_cannot_be_pickled_are_inherited_at_the_start(pool: WorkerPool) -> None:
     loaders = [DataLoader(Locked(8), batch_size=4, pool=pool) for _ in range(2)]
     assert all(pids_of(list(loader)) <= set(pool.pids) for loader in loaders)
 
 
 class Tracked(Rows):
-    """Says on its end, in a worker, that it has ended."""
+    """Reports its end, in a worker."""
 
     def __init__(self, path: str, pid: int) -> None:
         super().__init__(8)
@@ -298,9 +298,7 @@ class Tracked(Rows):
             Path(f"{self.path}-{os.getpid()}").touch()
 
 
-def test_workers_let_go_of_the_dataset_of_a_loader_that_is_gone(
-    pool: WorkerPool, tmp_path: Path
-) -> None:
+def test_workers_release_the_dataset_of_a_freed_loader(pool: WorkerPool, tmp_path: Path) -> None:
     stays = DataLoader(Rows(8), batch_size=4, pool=pool)
     list(stays)
     dataset = Tracked(str(tmp_path / "gone"), os.getpid())
@@ -322,7 +320,7 @@ def test_workers_let_go_of_the_dataset_of_a_loader_that_is_gone(
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_error_of_one_loader_is_its_own(pool: WorkerPool) -> None:
+def test_error_of_one_loader_reaches_it_alone(pool: WorkerPool) -> None:
     dataset = At(5, Raise(functools.partial(ValueError, "bad")), count=16)
     bad = DataLoader(dataset, batch_size=4, pool=pool)
     good = DataLoader(Rows(16), batch_size=4, pool=pool)
@@ -386,7 +384,7 @@ def test_loader_whose_workers_cannot_start_leaves_the_others_alone(pool: WorkerP
     ],
     ids=range(10),
 )
-def test_what_cannot_work_is_refused_when_made(make: Any, error: Any, text: str) -> None:
+def test_invalid_pools_are_refused_when_made(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make()
 
@@ -412,7 +410,7 @@ def test_batches_of_all_loaders_stay_within_one_budget() -> None:
     assert counts == [40, 40]
 
 
-def test_loader_that_comes_second_finds_room() -> None:
+def test_second_loader_finds_memory() -> None:
     size = 1 << 20
     with WorkerPool(2, max_bytes=20 * size) as pool:
         greedy = DataLoader(Large(200, size), batch_size=1, pool=pool, prefetch_factor=64)

@@ -43,7 +43,7 @@ class OwnIterator(IterableDataset[int]):
 
 
 class OfEpoch(Rows):
-    """Rows of the epoch that the copy was told."""
+    """Rows with the epoch of the copy."""
 
     epoch = -1
 
@@ -66,7 +66,7 @@ def test_two_iterators_of_a_stream_have_a_copy_each() -> None:
         assert numbers_of(pair[k] for pair in both) == list(range(12))
 
 
-def test_copy_of_an_iterator_that_goes_on_is_not_told_of_the_next_epoch() -> None:
+def test_copy_for_a_live_iterator_is_not_told_the_next_epoch() -> None:
     with WorkerPool(1) as pool:
         dataset = OfEpoch(40)
         loader = DataLoader(dataset, batch_size=2, pool=pool)
@@ -159,7 +159,7 @@ def count_of(batches: Any) -> int:
     return sum(1 for _ in batches)
 
 
-def test_loader_that_has_not_begun_is_sure_of_its_share() -> None:
+def test_loader_that_has_not_begun_keeps_its_share_of_memory() -> None:
     with WorkerPool(2, max_bytes=40 * SIZE) as pool:
         greedy = DataLoader(Large(200, SIZE), batch_size=1, pool=pool, prefetch_factor=64)
         other = DataLoader(Large(4, SIZE), batch_size=1, pool=pool)
@@ -179,7 +179,7 @@ def arenas_of(pid: int) -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("reader-arena")
 
 
-def test_workers_let_go_of_arenas_of_loaders_that_end_together() -> None:
+def test_workers_release_arenas_of_loaders_that_end_together() -> None:
     with WorkerPool(1) as pool:
         stays = DataLoader(Rows(8), batch_size=4, pool=pool)
         list(stays)

@@ -1,4 +1,4 @@
-"""`loader.workers()` and the counts of `loader.stats()`: what each worker does just now."""
+"""`loader.workers()` and the counts of `loader.stats()`: what each worker is doing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def busy_of(loader: DataLoader) -> list[WorkerStatus]:
     return [each for each in loader.workers() if each.activity is WorkerActivity.BUSY]
 
 
-def test_nobody_works_before_the_first_epoch_and_after_the_end() -> None:
+def test_no_worker_is_shown_before_the_first_epoch_and_after_the_end() -> None:
     with DataLoader(Rows(8), batch_size=4, num_workers=2) as loader:
         assert loader.workers() == []
         iterator = iter(loader)
@@ -54,7 +54,7 @@ def test_stages_count_what_passed_through_the_reader_thread() -> None:
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
-def test_what_was_counted_is_there_when_the_workers_have_ended(kind: str) -> None:
+def test_counts_stay_when_the_workers_have_ended(kind: str) -> None:
     loader = DataLoader(Rows(40), batch_size=4, num_workers=2, worker_type=kind)
     assert (loader.stats()["stages"], loader.stats()["arena"]) == (None, None)
     for _ in loader:
@@ -75,7 +75,7 @@ def test_worker_that_is_stuck_is_seen_at_its_batch_and_sample(kind: str, tmp_pat
     with DataLoader(dataset, batch_size=4, num_workers=2, worker_type=kind) as loader:
         batches = iter(loader)
         pid = int(says.hear())
-        # the other worker goes on until the window is full
+        # the other worker goes on until all its tasks are done
         wait_until(lambda: len(busy_of(loader)) == 1)
         (busy,) = busy_of(loader)
         assert (busy.pid, busy.batch, busy.sample) == (pid, 1, 2)
@@ -115,8 +115,8 @@ def test_wait_is_counted_while_it_lasts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ask", ["state_dict", "stats", "workers"])
-def test_thread_that_asks_again_and_again_lets_the_loop_go_first(ask: str) -> None:
-    """By itself it would keep the interpreter for as long as Python lets it: here, for ever."""
+def test_thread_that_asks_repeatedly_does_not_delay_the_loop(ask: str) -> None:
+    """By itself it would keep the GIL for as long as Python allows: here, for ever."""
     with DataLoader(Rows(3000), batch_size=2, num_workers=2) as loader:
         batches = iter(loader)
         next(batches)

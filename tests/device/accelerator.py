@@ -78,7 +78,7 @@ class Cuda:
             sleep(us * _CYCLES_PER_US)
 
     def name(self, number: int) -> str:
-        """Return the name of a device; where there are fewer, they come again."""
+        """Return the name of a device; with fewer devices, names repeat."""
         return f"cuda:{number % self._torch.cuda.device_count()}"
 
     def counts(self) -> dict[str, int]:
@@ -105,7 +105,7 @@ class Cuda:
         return 1
 
     def delay(self) -> None:
-        """Delay what the current stream does next as long as a copy of the loader is."""
+        """Delay the next work of the current stream by the time of a loader's copy."""
         self._sleep(self._delay_us)
 
     def synchronize(self) -> None:

@@ -41,7 +41,7 @@ print(json.dumps([paddle.__version__, [f"-I{paddle.sysconfig.get_include()}"]]))
 
 
 class CannotBuild(Exception):
-    """There is no compiler, or the framework lacks what is needed; says which."""
+    """There is no compiler, or the framework lacks a needed part; says which."""
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _compile(compiler: str, source: Path, flags: list[str], made: Path) -> None:
-    """Compile into a folder of its own first: what is there is whole."""
+    """Compile into a separate folder first, so that the final one is always complete."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
         target = Path(folder) / made.name
         options = ["-std=c++20", "-O0", "-g0", "-shared", "-fPIC", "-fvisibility=hidden", "-w"]

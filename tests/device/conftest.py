@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def run_program() -> Run:
-    """Return what runs a program: (framework, text, **environment) -> what became of it."""
+    """Return a function that runs a program: (framework, text, **environment) -> its result."""
 
     def run(framework: str, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
         path: Path | None = None
@@ -65,7 +65,7 @@ def device_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def facts_of(run_program: Run) -> Callable[..., dict[str, Any]]:
-    """Return what runs a program as `run_program` does, and reads the JSON that it prints last."""
+    """Return a function like `run_program` that also reads the last printed JSON."""
 
     def ask(framework: str, text: str, **environment: str) -> dict[str, Any]:
         done = run_program(framework, text, **environment)

@@ -56,11 +56,11 @@ class Simdev:
         """Do nothing: copies are late by themselves."""
 
     def counts(self) -> dict[str, int]:
-        """Return what happened so far: copies, staged ones, waits of the host, faults, memory."""
+        """Return the counts so far: copies, staged ones, waits of the host, faults, memory."""
         return {name: int(self._c.simdev_count(name.encode())) for name in _COUNTS}
 
     def faults(self) -> list[str]:
-        """Return what the faults were, a hundred at most."""
+        """Return the faults, a hundred at most."""
         found: list[str] = []
         text = ctypes.create_string_buffer(1000)
         while not self._c.simdev_fault(ctypes.c_size_t(len(found)), text, ctypes.c_size_t(1000)):

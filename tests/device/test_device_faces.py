@@ -215,7 +215,7 @@ def test_face_of_pytorch_brings_batches_to_its_device(
         assert on_torch["allocs"] == on_torch["frees"]
 
 
-def test_face_of_pytorch_refuses_devices_that_are_not_there(
+def test_face_of_pytorch_refuses_unavailable_devices(
     on_torch: dict[str, Any], device_kind: str
 ) -> None:
     parts = {
@@ -232,7 +232,7 @@ def test_face_of_paddle_brings_batches_to_its_places(on_paddle: dict[str, Any]) 
     assert on_paddle["locked"] > 0 == on_paddle["not locked"]
 
 
-def test_face_of_paddle_refuses_places_that_are_not_there(on_paddle: dict[str, Any]) -> None:
+def test_face_of_paddle_refuses_unavailable_places(on_paddle: dict[str, Any]) -> None:
     texts = on_paddle["refused"]
     assert len(texts) == 4
     assert "gpu:0, since PaddlePaddle is not compiled with CUDA" in texts[0]

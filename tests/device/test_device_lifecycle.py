@@ -1,4 +1,4 @@
-"""What becomes of batches under way to a device where an epoch does not just run to its end."""
+"""Batches in flight to a device when an epoch does not simply run to its end."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def facts(facts_of: Facts, device_kind: str, request: pytest.FixtureRequest) -> 
     return facts_of(request.param, PROGRAM, **environment)
 
 
-def test_epochs_that_break_off_resume_fail_and_are_dropped_lose_nothing(
+def test_epochs_that_break_resume_fail_or_are_dropped_lose_nothing(
     facts: dict[str, Any],
 ) -> None:
     for name in ("break", "resume", "errors", "dropped", "killed", "small arena"):
@@ -196,7 +196,7 @@ def test_kept_batches_hold_no_slot(facts: dict[str, Any]) -> None:
     assert facts["kept"] <= 4
 
 
-def test_refused_page_locks_are_told_once_and_the_copies_are_made_all_the_same(
+def test_refused_page_locks_are_reported_once_and_copies_are_still_made(
     facts: dict[str, Any],
 ) -> None:
     locked, unlocked, lines = facts["refused"]
@@ -211,5 +211,5 @@ def test_nothing_is_left_on_the_device_or_locked(facts: dict[str, Any]) -> None:
     assert facts["closed"] == 0
     assert facts["fault texts"] == []
     if not facts["allocator keeps"]:
-        assert facts.get("allocs") == facts.get("frees")  # told by the simulation alone
+        assert facts.get("allocs") == facts.get("frees")  # reported by the simulation alone
         assert facts["used"] == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
+pytestmark = pytest.mark.evidence  # the faces use the same code in make test
 Facts = Callable[..., dict[str, Any]]
 FOUR = ["simdev:0", "simdev:1", "simdev:2", "simdev:3"]
 

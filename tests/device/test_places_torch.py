@@ -14,7 +14,7 @@ import pytest
 
 from tests.device.accelerator import ACCELERATOR
 
-pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
+pytestmark = pytest.mark.evidence  # the faces use the same code in make test
 Facts = Callable[..., dict[str, Any]]
 FOUR = [0, 1, 2, 3]
 
@@ -76,7 +76,7 @@ PROGRAM = """
                     seen += SIZE
                 batch = image = label = group = read = numbers = None
                 if os.environ.get("TRIMS"):
-                    steps.backend.feeder.trim()
+                    steps.epoch.backend.feeder.trim()
                 arena = loader.stats()["arena"] or {"held_slots": 0, "uncached_from_bytes": 0}
                 most_held = max(most_held, arena["held_slots"])
                 # no processor reads what a device copies

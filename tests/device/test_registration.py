@@ -126,7 +126,7 @@ def test_each_slot_is_registered_once_and_none_is_left() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 5])
-def test_registration_that_fails_is_told_once_and_the_copies_go_on(at: int) -> None:
+def test_failed_registration_is_reported_once_and_copies_go_on(at: int) -> None:
     facts = run(FAKE_CUDA_FAILS=str(at))
     failed = facts["persistent"]
     assert failed["locked_slots"] == at - 1
@@ -144,7 +144,7 @@ def test_driver_without_a_device_locks_nothing() -> None:
     assert facts["lines"] == []
 
 
-def test_an_error_is_told_by_its_name_where_the_bindings_print_a_number() -> None:
+def test_an_error_is_named_if_the_bindings_print_a_number() -> None:
     class Result(enum.IntEnum):  # that of cuda-bindings 12
         CUDA_ERROR_OUT_OF_MEMORY = 2
 

@@ -1,4 +1,4 @@
-"""The simulated accelerator shows what a real one does not forgive, under torch and Paddle."""
+"""The simulated accelerator detects errors that break a real one, under torch and Paddle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
+pytestmark = pytest.mark.evidence  # the faces use the same code in make test
 Facts = Callable[..., dict[str, Any]]
 
 ON_TORCH = """
@@ -166,7 +166,7 @@ def test_torch_copies_from_registered_memory_late_and_from_other_memory_at_once(
     assert on_torch["is done at once"] is False
 
 
-def test_torch_reads_poison_where_nobody_waited_and_where_memory_was_freed_too_early(
+def test_torch_reads_poison_if_nobody_waited_or_memory_was_freed_too_early(
     on_torch: dict[str, Any],
 ) -> None:
     seven = "0x40e00000"
@@ -176,7 +176,7 @@ def test_torch_reads_poison_where_nobody_waited_and_where_memory_was_freed_too_e
     assert on_torch["freed while it is used, recorded False"] == ["0xdddddddd"]
 
 
-def test_torch_faults_where_memory_is_unregistered_below_a_copy_or_read_on_the_host(
+def test_torch_faults_if_memory_is_unregistered_during_a_copy_or_read_on_the_host(
     on_torch: dict[str, Any],
 ) -> None:
     assert on_torch["unregistered below a copy"] == "memory is unregistered that a copy still reads"
@@ -199,7 +199,7 @@ def test_paddle_copies_from_registered_memory_late_and_from_other_memory_at_once
     assert on_paddle["source used again too early"] == [9]
 
 
-def test_paddle_reads_what_lay_there_before_where_nobody_waited(on_paddle: dict[str, Any]) -> None:
+def test_paddle_reads_old_bytes_if_nobody_waited(on_paddle: dict[str, Any]) -> None:
     assert on_paddle["waited for"] == [7]
     assert on_paddle["not waited for"] != [5]
     assert on_paddle["by the CPU"] == [18]

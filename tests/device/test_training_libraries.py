@@ -1,4 +1,4 @@
-"""`device=` of the PyTorch face under what people train with: compile, DDP, Lightning, Accelerate.
+"""`device=` of the PyTorch face with compile, DDP, Lightning and Accelerate.
 
 Each trains a small model on the simulated accelerator as it does on the CPU with PyTorch's own
 loader, and must find the same losses.

@@ -1,4 +1,4 @@
-"""What fault tests are given: wires to workers, and programs of their own.
+"""Fixtures of fault tests: wires to workers, and programs of their own.
 
 Imports pytest and the helpers. A fixture here closes what it opened, in its own teardown, before
 the ledger looks.
@@ -29,13 +29,13 @@ def make_wire(tmp_path: Path) -> Iterator[Callable[[], Wire]]:
 
 @pytest.fixture
 def says(make_wire: Callable[[], Wire]) -> Wire:
-    """What workers tell the test."""
+    """A FIFO on which workers report to the test."""
     return make_wire()
 
 
 @pytest.fixture
 def gate(make_wire: Callable[[], Wire]) -> Wire:
-    """What workers wait for."""
+    """A FIFO on which workers wait for the test."""
     return make_wire()
 
 

@@ -1,4 +1,4 @@
-"""Epochs that are left in the middle, and iterators dropped in odd orders (2.1, 2.3, 2.4, 2.9)."""
+"""Epochs abandoned in the middle, and iterators dropped in odd orders (2.1, 2.3, 2.4, 2.9)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_01_break_in_every_epoch_never_mixes_epochs(workers: int) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_03_iterator_that_never_yielded_is_dropped_clean(workers: int, persistent: bool) -> None:
+def test_03_iterator_that_never_yielded_leaves_nothing(workers: int, persistent: bool) -> None:
     with make(workers, persistent) as loader:
         iter(loader)
         iter(loader)
@@ -102,7 +102,7 @@ def test_09_second_iterator_lives_on_when_the_first_is_dropped(workers: int) -> 
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_09_loaders_interleaved_do_not_touch_each_other(workers: int) -> None:
+def test_09_interleaved_loaders_do_not_affect_each_other(workers: int) -> None:
     with make(workers, count=24) as short, make(workers, True, count=40) as long:
         long_batches = iter(long)
         for n, batch in enumerate(short):
@@ -127,7 +127,7 @@ def test_03_iterator_outlives_its_loader(workers: int, persistent: bool) -> None
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_03_loader_and_iterator_in_a_cycle_go_with_the_garbage(workers: int) -> None:
+def test_03_loader_and_iterator_in_a_cycle_are_garbage_collected(workers: int) -> None:
     before = Ledger.take()
     loader: Any = make(workers, True)
     batches: Any = iter(loader)
@@ -158,7 +158,7 @@ class Trainer:
         *((2, True, left) for left in ("unused", "after an epoch", "in an epoch")),
     ],
 )
-def test_03_loader_whose_functions_lead_to_it_goes_with_the_garbage(
+def test_03_loader_that_its_functions_refer_to_is_garbage_collected(
     workers: int, persistent: bool, left: str
 ) -> None:
     before = Ledger.take()
@@ -313,7 +313,7 @@ def test_03_many_loaders_in_a_row_leave_nothing(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_03_iterator_dropped_in_another_thread_gives_its_pool_back(workers: int) -> None:
+def test_03_iterator_dropped_in_another_thread_releases_its_pool(workers: int) -> None:
     with make(workers, True) as loader:
         batches = [iter(loader)]
         next(batches[0])
@@ -483,5 +483,5 @@ def test_04_iterator_in_a_cycle_serves_the_finalizer_of_another_object(workers: 
 
     Holder()
     gc.collect()
-    # whoever is finalized first: what the iterator still has, or the end of it
+    # depending on who is finalized first: a batch of the iterator, or its end
     assert said in (["5 batches"], ["the loader was closed"])

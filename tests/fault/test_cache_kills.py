@@ -47,7 +47,7 @@ def is_right(index: int, sample: Any) -> bool:
 
 
 def kill_at_random(works: list[Callable[[], None]], seconds: float) -> None:
-    """Run each work in a process of its own, and end all of them by SIGKILL after a time."""
+    """Run each work in its own process, and kill all of them by SIGKILL after a time."""
     pids = []
     for work_of_one in works:
         pid = os.fork()
@@ -91,7 +91,7 @@ def test_writers_that_are_killed_at_any_instant_leave_no_wrong_byte(
         options["memory"] = "3GB"
     order = random.Random(kills)
     for kill in range(kills):
-        if kill % 100 == 0:  # what was written anew takes room until the cache ends
+        if kill % 100 == 0:  # rewritten entries take space until the cache ends
             options["version"] = f"{tmp_path} {kill}"
             if where != "memory":
                 options.update(disk=tmp_path / f"cache{kill}", disk_limit="20GB")
@@ -101,7 +101,7 @@ def test_writers_that_are_killed_at_any_instant_leave_no_wrong_byte(
             order.uniform(0.001, 0.02),
         )
         if kill % 10 == 0:
-            if where == "disk":  # the trainer is killed, too: what a new one finds
+            if where == "disk":  # the trainer is killed, too: a new one finds the entries
                 cached = cache(Large(), **options)
             check(cached)
     check(cached)
@@ -116,7 +116,7 @@ def check(cached: Any) -> None:
             entry = file.read(index, 0)
             if isinstance(entry, Entry):
                 assert is_right(index, decode(entry.form, entry.content))
-    # what a killed process had claimed is free again: each sample can be kept
+    # space claimed by a killed process is free again: each sample can be kept
     for index in range(SAMPLES):
         assert is_right(index, cached[index])
         assert cached._cache.holds(index)
@@ -130,7 +130,7 @@ def content_of(number: int, tag: int) -> Any:
 
 
 def change(kept: SampleCache, seed: int) -> None:
-    """In a process of its own: have files change, until it is killed. Exits by 1 on damage."""
+    """In its own process: change files until it is killed. Exits by 1 on damage."""
     order = random.Random(seed)
     while True:
         number, first = order.randrange(FILES), order.randrange(TAGS)
@@ -153,9 +153,7 @@ def change(kept: SampleCache, seed: int) -> None:
 @pytest.mark.parametrize(
     "kills", [20, pytest.param(600, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
 )
-def test_bytes_that_are_given_back_and_taken_again_are_never_mixed(
-    where: str, kills: int, tmp_path: Path
-) -> None:
+def test_released_and_reused_bytes_are_never_mixed(where: str, kills: int, tmp_path: Path) -> None:
     table = entries_begin(FILES)
     identity = Identity("files", "samples", FILES, "", "")
     memory = 0 if where == "disk" else 150_000  # less than the largest of all files take
@@ -168,7 +166,7 @@ def test_bytes_that_are_given_back_and_taken_again_are_never_mixed(
             order.uniform(0.005, 0.03),
         )
         if folder is not None and kill % 5 == 4:
-            del kept  # whoever opens the file alone finds all that killed processes had taken
+            del kept  # a process that opens the file alone finds all space taken by killed ones
             kept = SampleCache(identity, memory, folder, table + 150_000, None)
             disk = kept._files[-1]
             lines = [disk.table.lines(number) for number in range(FILES) if disk.holds(number)]

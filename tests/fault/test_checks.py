@@ -1,4 +1,4 @@
-"""Each check of what a worker sent: it finds what it is there for, and says what it saw."""
+"""Each check of a worker's results: it finds its kind of damage, and says what it saw."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ RESULTS: dict[str, tuple[str, str, Damaging]] = {
 
 
 def _sent(road: Wire) -> Shared:
-    """Have the worker send a batch of one array of three numbers; the trainer has not taken it."""
+    """Let the worker send a batch of one array of three numbers; the trainer has not taken it."""
     assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
     assert road.channel.next_task() is not None
     road.channel.write(np.zeros(3))
@@ -267,7 +267,7 @@ def test_field_out_of_its_slot_whose_sums_agree_is_refused_alone(
         assert road.arena.stats()["held_slots"] == 0
 
 
-def test_check_that_contradicts_the_sums_ends_no_worker_and_is_reported_as_ours(
+def test_check_that_contradicts_the_sums_kills_no_worker_and_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     its_own = dtype.field_type
@@ -277,7 +277,7 @@ def test_check_that_contradicts_the_sums_ends_no_worker_and_is_reported_as_ours(
         pids = {worker.pid for worker in loader.workers()}
         wrong = reader.DataLoader(sixes, batch_size=2, num_workers=1, start_method="fork")
         epoch = iter(wrong)  # its worker sends what it should
-        # and what unpickles types here makes another: a bug as one of ours would be
+        # and unpickling makes another type here: like a bug of ours
         monkeypatch.setattr(dtype, "field_type", lambda _: its_own(np.dtype("f8")))
         for first in (0, 2, 4):
             with pytest.raises(InternalError) as caught:
@@ -381,7 +381,7 @@ class _RingsOverwritten:
         return np.full(3, index)
 
 
-def test_death_of_a_worker_that_found_damage_itself_is_not_put_on_the_dataset(
+def test_death_of_a_worker_that_found_damage_is_not_blamed_on_the_dataset(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     done = os.memfd_create("done")

@@ -1,4 +1,4 @@
-"""How the sample that a worker is at ends, when a loop is left early (2.3)."""
+"""How the sample that a worker is making ends, when a loop is left early (2.3)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def files(folder: Path) -> list[str]:
-    """Return what there is of sample AT: "lock", "part" and "npy"."""
+    """Return which files of sample AT exist: "lock", "part" and "npy"."""
     return sorted(path.suffix[1:] for path in folder.iterdir() if path.name.startswith(f"{AT}."))
 
 
@@ -141,7 +141,7 @@ def test_03_sample_of_a_stream_is_finished_and_its_generator_closed(
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that is left waits for ever: what ends then was interrupted."""
+    """The sample waits for ever: if it ends, it was interrupted."""
     monkeypatch.setattr(pools, "GRACE_S", 1e6)
 
 
@@ -220,7 +220,7 @@ def test_03_close_waits_until_the_sample_is_finished(folder: Path, says: Wire, g
 
 
 @pytest.mark.usefixtures("endless")
-def test_03_close_cuts_the_grace_of_workers_that_a_loop_left_behind(
+def test_03_close_cuts_the_grace_of_workers_of_abandoned_loops(
     folder: Path, says: Wire, gate: Wire
 ) -> None:
     loader, batches, pid = begun(Writes(str(folder), says.path, gate.path), says)
@@ -231,14 +231,14 @@ def test_03_close_cuts_the_grace_of_workers_that_a_loop_left_behind(
 
 
 @pytest.mark.parametrize("make", [lambda: DataLoader([1]), lambda: WorkerPool(1)])
-def test_grace_that_is_no_time_is_refused(make: Callable[[], Any]) -> None:
+def test_grace_must_be_a_time(make: Callable[[], Any]) -> None:
     with pytest.raises(ConfigError, match=r"grace must be a number of seconds in \[0, 1e\+09\]"):
         make().close(grace=-1)
     with pytest.raises(ConfigTypeError, match="0 interrupts the samples that workers are at"):
         make().close(grace="5")
 
 
-def test_03_loops_that_are_left_one_after_the_other_keep_a_few_pools_at_most(
+def test_03_loops_abandoned_one_after_the_other_keep_a_few_pools_at_most(
     folder: Path, says: Wire, gate: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "GRACE_S", 0.3)
@@ -454,7 +454,7 @@ class Dispositions:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_workers_are_deaf_to_ctrl_c_and_say_that_they_ignore_it(method: str) -> None:
+def test_workers_ignore_ctrl_c_and_show_that_handler(method: str) -> None:
     with DataLoader(Dispositions(), batch_size=1, num_workers=2, start_method=method) as loader:
         found = [[bool(value[0]) for value in batch] for batch in loader]
     assert found == [[True, False]] * 2

@@ -1,4 +1,4 @@
-"""What the user's code raises arrives as raised, at its place; the loader goes on (2.1, 2.10)."""
+"""The user's exceptions arrive as raised, in their place; the loader goes on (2.1, 2.10)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_01_exception_that_would_end_the_loop_in_collate_arrives_as_dataset_erro
 
 
 @WORKERS_AND_OUTLAWS
-def test_01_the_same_in_getitems_and_in_reduce_of_a_result(
+def test_01_exception_that_would_end_the_loop_in_getitems_or_reduce_arrives_as_dataset_error(
     workers: int, kind: type[BaseException]
 ) -> None:
     class Many(Rows):
@@ -227,7 +227,7 @@ def collate_keeping_objects(samples: list[Any]) -> Any:
     )
 
 
-def test_01_result_that_cannot_be_pickled_is_told_by_default_collate_too() -> None:
+def test_01_result_that_cannot_be_pickled_is_reported_by_default_collate_too() -> None:
     samples = [(np.ones(2), UnpicklableResult() if i == 5 else "x") for i in range(8)]
     with DataLoader(Calls(samples.__getitem__, 8), batch_size=4, num_workers=2) as loader:
         batches = iter(loader)
@@ -236,7 +236,7 @@ def test_01_result_that_cannot_be_pickled_is_told_by_default_collate_too() -> No
             next(batches)
 
 
-def test_01_object_that_pickles_but_does_not_unpickle_is_told_at_its_place() -> None:
+def test_01_object_that_pickles_but_does_not_unpickle_is_reported_at_its_place() -> None:
     with DataLoader(
         Calls(lambda i: Trap() if i == 5 else i, 12), batch_size=4, num_workers=2, collate_fn=list
     ) as loader:
@@ -251,7 +251,7 @@ def test_01_object_that_pickles_but_does_not_unpickle_is_told_at_its_place() -> 
 
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
-def test_01_object_that_exits_when_it_is_unpickled_is_told_at_its_place(
+def test_01_object_that_exits_when_it_is_unpickled_is_reported_at_its_place(
     kind: type[BaseException],
 ) -> None:
     with DataLoader(
@@ -271,10 +271,10 @@ def test_01_object_that_exits_when_it_is_unpickled_is_told_at_its_place(
 
 
 @pytest.mark.parametrize("kind", [SystemExit, LookupError])
-def test_01_what_a_handler_raises_while_a_batch_is_opened_goes_through(
+def test_01_exception_of_a_handler_while_a_batch_is_opened_is_raised(
     kind: type[BaseException],
 ) -> None:
-    # signals run their handlers between the lines of what unpickling calls
+    # signal handlers run between the lines of code that unpickling calls
     def leave(number: int, frame: Any) -> None:
         raise kind("the handler")
 
@@ -294,7 +294,7 @@ def test_01_what_a_handler_raises_while_a_batch_is_opened_goes_through(
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_01_what_a_handler_raises_while_an_exception_is_opened_goes_through() -> None:
+def test_01_exception_of_a_handler_while_an_exception_is_opened_is_raised() -> None:
     def leave(number: int, frame: Any) -> None:
         raise LookupError("the handler")
 
@@ -344,7 +344,7 @@ class Once:
 
 
 class Signalling(Exception):
-    """Raises a signal when it is opened for the first time."""
+    """Raises a signal when it is unpickled for the first time."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -401,7 +401,7 @@ def test_01_batches_before_an_error_come_first_and_the_loader_stays_usable(worke
 
 
 @WORKERS
-def test_01_every_batch_fails_and_each_is_told(workers: int) -> None:
+def test_01_every_batch_fails_and_each_is_reported(workers: int) -> None:
     def sample(index: int) -> Any:
         raise OddError("x", line=index)
 
@@ -416,7 +416,7 @@ def test_01_every_batch_fails_and_each_is_told(workers: int) -> None:
 
 
 @WORKERS
-def test_01_batch_of_strings_only_arrives(workers: int) -> None:
+def test_01_batch_of_strings_alone_arrives(workers: int) -> None:
     with DataLoader(Calls(lambda i: f"s{i}", 8), batch_size=4, num_workers=workers) as loader:
         assert list(loader) == [["s0", "s1", "s2", "s3"], ["s4", "s5", "s6", "s7"]]
 
@@ -575,7 +575,7 @@ def yields_then(count: int, error: BaseException) -> Any:
 
 @pytest.mark.parametrize("kind", [ValueError, OSError, SystemExit, GeneratorExit])
 @WORKERS
-def test_01_sampler_that_raises_is_told_after_the_batches_before_it(
+def test_01_error_of_the_sampler_is_raised_after_the_batches_before_it(
     workers: int, kind: type[BaseException]
 ) -> None:
     with DataLoader(
@@ -631,7 +631,7 @@ GARBAGE: dict[str, tuple[Any, type[BaseException], str]] = {
     ("workers", "case"),  # without workers no key is pickled
     [(n, case) for n in (0, 2) for case in GARBAGE if n or case != "unpicklable"],
 )
-def test_sampler_that_yields_garbage_is_told_at_its_place(workers: int, case: str) -> None:
+def test_sampler_that_yields_garbage_is_reported_at_its_place(workers: int, case: str) -> None:
     garbage, kind, text = GARBAGE[case]
     loader = DataLoader(
         Rows(64), batch_size=4, num_workers=workers, sampler=[0, 1, 2, 3, 4, garbage, 6, 7]
@@ -649,7 +649,7 @@ def test_sampler_that_yields_garbage_is_told_at_its_place(workers: int, case: st
     [(5, "5.*list of"), ("0123", "'0123'"), (None, "None"), ([], "empty batch"), ({1: 2}, "dict")],
 )
 @WORKERS
-def test_batch_sampler_that_yields_garbage_is_told_at_its_place(
+def test_batch_sampler_that_yields_garbage_is_reported_at_its_place(
     workers: int, garbage: Any, text: str
 ) -> None:
     with DataLoader(Rows(64), num_workers=workers, batch_sampler=[[0, 1, 2, 3], garbage]) as loader:

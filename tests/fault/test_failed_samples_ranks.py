@@ -1,4 +1,4 @@
-"""Ranks in lockstep over a dataset of which some samples fail, with kills and resumes."""
+"""Ranks in lockstep over a dataset with failing samples, with kills and resumes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def end(ranks: list[subprocess.Popen[bytes]]) -> None:
 
 
 def newest_of_all(folder: Path, ranks: int) -> int:
-    """Return the newest step that all ranks have saved a state of; 0: there is none."""
+    """Return the newest step of which all ranks have saved a state; 0: none."""
     found = [
         {int(path.suffix[1:]) for path in folder.glob(f"state{rank}.*")} for rank in range(ranks)
     ]
@@ -140,7 +140,7 @@ def newest_of_all(folder: Path, ranks: int) -> int:
 @pytest.mark.parametrize(
     ("count", "kills"), [(20_000, 1), pytest.param(1_000_000, 6, marks=pytest.mark.nightly)]
 )
-def test_ranks_take_the_same_steps_and_lose_nothing_but_what_failed(
+def test_ranks_take_the_same_steps_and_lose_only_failed_samples(
     count: int, kills: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
@@ -148,7 +148,7 @@ def test_ranks_take_the_same_steps_and_lose_nothing_but_what_failed(
 
 
 def train_and_check(folder: Path, count: int, kills: int, cluster: str = "") -> None:
-    """Train with so many kills of a rank, after which all go on from their states; then compare.
+    """Train with kills of ranks, after each of which all resume from their states; then compare.
 
     Args:
         folder: for what the ranks write.

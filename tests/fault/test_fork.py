@@ -1,4 +1,4 @@
-"""Processes forked from a trainer: what they inherit, and what they may do with it."""
+"""Processes forked from a trainer: inherited objects, and their use in the child."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_loader_works_anew_in_a_forked_child(workers: int, persistent: bool) -> 
 
 
 @WORKERS
-def test_child_that_drops_closes_and_leaves_everything_disturbs_nobody(workers: int) -> None:
+def test_child_that_drops_closes_and_abandons_everything_disturbs_nobody(workers: int) -> None:
     things: dict[str, Any] = {}
     with DataLoader(Rows(64), batch_size=4, num_workers=workers, persistent_workers=True) as loader:
         things["batches"] = iter(loader)
@@ -241,7 +241,7 @@ def in_daemon(workers: int, answers: Any) -> None:
 
 
 @WORKERS
-def test_daemonic_process_is_told_that_it_may_have_no_workers(workers: int) -> None:
+def test_daemonic_process_with_workers_is_refused(workers: int) -> None:
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
     process = context.Process(target=in_daemon, args=(workers, there), daemon=True)
@@ -313,7 +313,7 @@ def test_unpicklable_dataset_is_refused_by_name_where_it_must_be_sent(start_meth
     loader.close()
 
 
-def test_dataset_that_cannot_be_unpickled_tells_why_with_its_own_exception() -> None:
+def test_dataset_that_cannot_be_unpickled_raises_its_own_exception() -> None:
     from tests.datasets import Unloadable
 
     with DataLoader(
@@ -326,7 +326,7 @@ def test_dataset_that_cannot_be_unpickled_tells_why_with_its_own_exception() -> 
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_10_worker_init_fn_that_raises_is_told_and_the_loader_can_be_tried_again(
+def test_10_worker_init_fn_that_raises_is_reported_and_the_loader_can_be_tried_again(
     start_method: str,
 ) -> None:
     with DataLoader(
@@ -348,7 +348,7 @@ def make_error() -> BaseException:
     return ZeroDivisionError("no such device")
 
 
-def test_10_worker_init_fn_that_raises_in_one_worker_only_is_told() -> None:
+def test_10_worker_init_fn_that_raises_in_one_worker_alone_is_reported() -> None:
     with (
         DataLoader(
             Rows(400), batch_size=4, num_workers=2, worker_init_fn=Raise(make_error, only=1)
@@ -359,7 +359,7 @@ def test_10_worker_init_fn_that_raises_in_one_worker_only_is_told() -> None:
 
 
 class LateFirst(Rows):
-    """The first sample comes when the other workers have long tried to start."""
+    """The first sample comes long after the other workers tried to start."""
 
     def __getitem__(self, index: int) -> Any:
         if index == 0:
@@ -408,7 +408,7 @@ def test_local_classes_and_lambdas_reach_spawned_workers() -> None:
         assert [batch["sum"].item() for batch in loader] == [6, 22]
 
 
-def test_03_memory_of_kept_batches_goes_though_workers_of_another_loader_map_it() -> None:
+def test_03_memory_of_kept_batches_is_freed_while_workers_of_another_loader_map_it() -> None:
     samples = [np.full(1 << 20, number, np.uint8) for number in range(16)]
     before = {fd for fd in os.listdir("/proc/self/fd") if _is_arena(f"/proc/self/fd/{fd}")}
     kept_by = DataLoader(samples, batch_size=4, num_workers=1)

@@ -1,4 +1,4 @@
-"""Signals whose handlers raise: where they are held back, and how an epoch goes on after them."""
+"""Signals whose handlers raise: where they are held back, and how an epoch goes on afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def step() -> None:
 
 
 def raised_by(action: Callable[[], object]) -> list[type[BaseException]]:
-    """Return what the handlers of signals raised during an action, and just behind it."""
+    """Return the exceptions of signal handlers during an action, and just after it."""
     last: BaseException | None = None
     try:
         try:
@@ -71,7 +71,7 @@ def raised_by(action: Callable[[], object]) -> list[type[BaseException]]:
     return raised
 
 
-def test_all_signals_that_came_are_handled_behind_the_block(alarms: list[int]) -> None:
+def test_signals_within_the_block_are_handled_after_it(alarms: list[int]) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1)]
     reached: list[str] = []
 
@@ -108,7 +108,7 @@ class Left(SafeExit):
         self.ended.append("left")
 
 
-def test_signal_while_an_object_is_dropped_is_raised_behind_it(alarms: list[int]) -> None:
+def test_signal_while_an_object_is_dropped_is_raised_afterwards(alarms: list[int]) -> None:
     ended: list[str] = []
     made = [Ends(ended)]
     assert raised_by(made.clear) == [Alarm]
@@ -178,7 +178,7 @@ def test_03_pool_that_is_interrupted_before_its_first_use_ends(
         assert len(pids) == max(1, options.get("num_workers", 0))
         sizes = [len(index) for _, index in loader]
         assert sizes == [4] * 6
-    # the ledger sees whether workers, threads, descriptors or memory are left
+    # the ledger finds workers, threads, descriptors or memory that are left
 
 
 def test_03_running_feeder_in_a_cycle_is_collected() -> None:
@@ -224,7 +224,7 @@ def globally_shuffled() -> list[int]:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", [0, 1, 5])
 @pytest.mark.parametrize("orders", [shuffled, globally_shuffled])
-def test_01_interrupted_sampler_is_opened_again_where_it_was(
+def test_01_interrupted_sampler_is_opened_again_at_its_position(
     orders: Callable[[], Any], at: int, workers: int, alarms: list[int]
 ) -> None:
     np.random.seed(5)

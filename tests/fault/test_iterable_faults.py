@@ -63,7 +63,7 @@ def kill_worker(loader: DataLoader, worker: int, is_noticed: bool = True) -> int
 
 
 def wait_idle(loader: DataLoader) -> None:
-    """Return when every worker has answered all it was sent."""
+    """Return when every worker has answered all its tasks."""
     wait_until(lambda: not pool_of(loader).feeder.is_busy())
 
 
@@ -92,7 +92,7 @@ def test_01_worker_killed_after_a_break_costs_the_next_epoch_no_batch(is_noticed
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("bad", [0, 101])
-def test_01_part_of_a_worker_killed_before_its_first_batch_is_begun_anew(
+def test_01_shard_of_a_worker_killed_before_its_first_batch_begins_anew(
     method: str, bad: int, tmp_path: Path
 ) -> None:
     action = Act(signum=signal.SIGKILL, once=str(tmp_path / "once"))
@@ -104,7 +104,7 @@ def test_01_part_of_a_worker_killed_before_its_first_batch_is_begun_anew(
 
 
 def test_01_workers_that_die_before_their_first_batch_again_are_given_up_one_by_one() -> None:
-    """Each new process is killed: worker 0's part is lost, and said to be; the others go on."""
+    """Each new process is killed: worker 0's shard is reported lost; the others go on."""
     with DataLoader(
         ActParts(PARTS, 2, Act(signum=signal.SIGKILL)),
         batch_size=4,
@@ -123,7 +123,7 @@ def test_01_workers_that_die_before_their_first_batch_again_are_given_up_one_by_
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("bad", [9, 21])
-def test_01_worker_killed_after_some_batches_is_told_at_its_place_and_the_others_go_on(
+def test_01_worker_killed_after_some_batches_is_reported_in_its_place_and_the_others_go_on(
     workers: int, bad: int, tmp_path: Path
 ) -> None:
     action = Act(signum=signal.SIGKILL, once=str(tmp_path / "once"))
@@ -176,7 +176,7 @@ def test_06_state_saved_behind_a_death_goes_on_as_the_run_does(
 def test_01_worker_killed_while_idle_in_the_epoch_never_gives_a_sample_twice(
     taken: int, is_noticed: bool
 ) -> None:
-    """It answered all it was asked for; what it had not yielded is lost and said to be."""
+    """It answered all its tasks; the items it had not yielded are reported lost."""
     wanted = order_of(PARTS, 2, 2)
     with DataLoader(Parts(PARTS), batch_size=2, num_workers=2, persistent_workers=True) as loader:
         batches = iter(loader)
@@ -195,8 +195,8 @@ def test_01_worker_killed_while_idle_in_the_epoch_never_gives_a_sample_twice(
         assert run(iter(loader)) == wanted
 
 
-def test_01_worker_killed_when_its_part_is_delivered_costs_nothing() -> None:
-    """Its end was said and seen; nothing of it is left to lose."""
+def test_01_worker_killed_when_its_shard_is_delivered_loses_nothing() -> None:
+    """Its end was sent and seen; it has nothing left to lose."""
     parts = [range(40), range(100, 102)]
     with DataLoader(Parts(parts), batch_size=2, num_workers=2) as loader:
         batches = iter(loader)
@@ -207,8 +207,8 @@ def test_01_worker_killed_when_its_part_is_delivered_costs_nothing() -> None:
     assert found == order_of(parts, 2, 2)
 
 
-def test_01_worker_killed_when_it_said_its_end_costs_nothing() -> None:
-    """Its end lies in the queue and has not been looked at yet."""
+def test_01_worker_killed_after_its_stream_ended_loses_nothing() -> None:
+    """Its end lies in the queue, and the consumer has not seen it yet."""
     parts = [range(40), range(0)]
     with DataLoader(Parts(parts), batch_size=2, num_workers=2) as loader:
         batches = iter(loader)
@@ -316,7 +316,7 @@ def in_circle(workers: int, count: int) -> list[int]:
     ids=["0-stack", "2-stack", "2-collate"],
 )
 def test_08_full_arena_loses_no_batch_of_a_stream(workers: int, collate: Any) -> None:
-    """Whenever it is full the user drops what was kept, and the very next batch comes."""
+    """Whenever it is full the user drops the kept batches, and the very next batch comes."""
     with DataLoader(
         Large(2 * MIB, 40),
         batch_size=1,
@@ -349,7 +349,7 @@ def test_08_full_arena_loses_no_batch_of_a_stream(workers: int, collate: Any) ->
 
 
 @FEW
-def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> None:
+def test_08_full_arena_is_reported_until_memory_is_free(workers: int) -> None:
     with DataLoader(
         Large(2 * MIB, 20), batch_size=1, num_workers=workers, max_bytes=24 * MIB
     ) as loader:
@@ -361,7 +361,7 @@ def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> No
                 kept.append(batch)  # noqa: PERF402
         for _ in range(5):
             try:
-                kept.append(next(batches))  # batches made ahead gave their memory back meanwhile
+                kept.append(next(batches))  # batches made ahead released their memory meanwhile
             except ArenaFull as error:
                 texts.append((f"batch {len(kept)} of epoch 0", str(error)))
         assert len(texts) >= 2
@@ -374,10 +374,10 @@ def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> No
 
 
 @pytest.mark.parametrize(("is_next", "count"), [(True, 20), (False, 20), (True, 6), (False, 6)])
-def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(
+def test_01_worker_killed_while_its_batch_waits_for_memory_is_reported(
     is_next: bool, count: int
 ) -> None:
-    limit = 24 * MIB if count == 20 else 16 * MIB  # it has said its end by then
+    limit = 24 * MIB if count == 20 else 16 * MIB  # it has sent its end by then
     with DataLoader(Large(2 * MIB, count), batch_size=1, num_workers=2, max_bytes=limit) as loader:
         batches = iter(loader)
         kept: list[Any] = []
@@ -396,7 +396,7 @@ def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(
         lost, alive = 100 * dead, 100 * (1 - dead)
         numbers = [each for each in found if isinstance(each, int)]
         assert [each for each in numbers if each // 100 != dead] == [*range(alive, alive + count)]
-        first = found.index(errors[0])  # nothing of it comes after a batch that is lost
+        first = found.index(errors[0])  # none of its batches comes after a lost one
         own = [each for each in found[:first] if each // 100 == dead]
         assert own == [*range(lost, lost + len(own))]
         assert first % 2 == dead
@@ -434,7 +434,7 @@ def test_08_batches_made_ahead_of_a_slow_worker_do_not_lock_it_out(gate: Wire) -
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("at", range(1, 9))
 def test_01_order_holds_when_memory_is_short_and_a_worker_is_late(at: int, gate: Wire) -> None:
-    """What found no room is asked for behind a sample that is late: nothing may overtake it."""
+    """A batch that found no memory is asked for after a late sample: nothing may overtake it."""
     with DataLoader(
         Large(2 * MIB, 12, gate.path, at),
         batch_size=1,
@@ -468,10 +468,10 @@ def test_01_order_holds_when_memory_is_short_and_a_worker_is_late(at: int, gate:
     assert found == in_circle(2, 12)
 
 
-def test_01_wait_that_is_given_up_anywhere_loses_no_batch_when_memory_is_short(
+def test_01_wait_interrupted_anywhere_loses_no_batch_when_memory_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each wait in turn ends as a timeout or Ctrl-C ends it: before anything was taken."""
+    """Each wait in turn ends as by a timeout or Ctrl-C: before a batch was taken."""
     true_wait = Supervisor.wait
     calls = iter(range(10**9))
     given_up = -1
@@ -508,7 +508,7 @@ def test_01_wait_that_is_given_up_anywhere_loses_no_batch_when_memory_is_short(
 
 @FEW
 def test_08_drop_last_and_short_batches_hold_when_memory_was_short(workers: int) -> None:
-    """The batch that found no room may be the short one: it is still the short one."""
+    """The batch that found no memory may be the short one: it stays the short one."""
     for drop_last in (False, True):
         for count in range(9, 15):
             with DataLoader(
@@ -540,8 +540,8 @@ def test_08_drop_last_and_short_batches_hold_when_memory_was_short(workers: int)
 
 
 @FEW
-def test_08_batch_of_a_stream_that_never_fits_is_told_again_and_again(workers: int) -> None:
-    """It cannot be passed over without a word, and close() ends it."""
+def test_08_batch_of_a_stream_that_never_fits_is_reported_repeatedly(workers: int) -> None:
+    """It is never skipped silently, and close() ends it."""
     with DataLoader(
         Large(8 * MIB, 3), batch_size=1, num_workers=workers, max_bytes=4 * MIB
     ) as loader:
@@ -620,7 +620,7 @@ def test_04_ctrl_c_while_waiting_for_a_stream_loses_no_batch(
 
 
 @pytest.mark.parametrize("action", ["draws", "waits"])
-def test_03_workers_of_a_stream_go_at_once_when_their_trainer_dies(
+def test_03_workers_of_a_stream_end_at_once_when_their_trainer_dies(
     program: Callable[..., Program], says: Wire, gate: Wire, action: str
 ) -> None:
     trainer = program(
@@ -673,7 +673,7 @@ class Careful(IterableDataset[int]):
 
 @pytest.mark.parametrize("way", ["break", "del", "close", "loader.close", "error"])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_03_generator_that_is_left_is_closed(workers: int, way: str, says: Wire) -> None:
+def test_03_abandoned_generator_is_closed(workers: int, way: str, says: Wire) -> None:
     loader = DataLoader(Careful(says.path), batch_size=2, num_workers=workers)
     batches = iter(loader)
     assert next(batches).tolist() == [0, 1]
@@ -694,7 +694,7 @@ def test_03_generator_that_is_left_is_closed(workers: int, way: str, says: Wire)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_03_generator_that_is_left_is_closed_before_the_next_one_opens(
+def test_03_abandoned_generator_is_closed_before_the_next_one_opens(
     workers: int, says: Wire
 ) -> None:
     with DataLoader(

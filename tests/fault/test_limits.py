@@ -1,4 +1,4 @@
-"""Limits on open files, and a forkserver that is killed: each is told in our words."""
+"""Limits on open files, and a killed forkserver: each is reported in our words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes import Program
 
-# one after another, with 0, 1, 2, ... descriptors left: what was raised, till all went well
+# with 0, 1, 2, ... descriptors left: the errors raised, until all succeeds
 LIMITED = """
     import gc
     import itertools
@@ -140,7 +140,7 @@ KINDS = [
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_08_every_limit_of_open_files_is_told_and_leaves_none_open(
+def test_08_every_limit_of_open_files_is_reported_and_leaves_none_open(
     program: Callable[..., Program], kind: str
 ) -> None:
     status, out, err = program(LIMITED, kind).finish(50.0)
@@ -155,7 +155,7 @@ def test_forkserver_that_ended_before_is_started_again(program: Callable[..., Pr
     assert (status, out.splitlines(), err) == (0, ["4", "4"], "")
 
 
-def test_forkserver_that_is_killed_while_it_starts_a_worker_is_told_and_started_again(
+def test_forkserver_that_is_killed_while_it_starts_a_worker_is_reported_and_started_again(
     program: Callable[..., Program],
 ) -> None:
     status, out, err = program(KILLED, "meanwhile").finish()

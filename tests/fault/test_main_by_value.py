@@ -1,6 +1,6 @@
 """A main module that workers cannot import: a notebook, the prompt, stdin, `-c`, `-m package`.
 
-What the dataset uses of it travels with its code, and what comes back is of the trainer's own
+Objects that the dataset uses travel with their code, and results are of the trainer's own
 classes. Each program below checks many things with the workers of each start method.
 """
 
@@ -371,7 +371,7 @@ class Numbers:
 
 
 @pytest.mark.parametrize("has_file", [False, True])
-def test_class_of_a_module_that_no_worker_can_import_is_told_with_the_cause(
+def test_class_of_a_module_that_no_worker_can_import_is_reported_with_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_file: bool
 ) -> None:
     module: Any = types.ModuleType("made_here")
@@ -460,7 +460,7 @@ def test_torch_datasets_of_a_notebook_reach_workers_of_the_torch_face(notebook: 
     ]
 
 
-def test_what_a_worker_cannot_import_is_told_with_the_remedy(notebook: Any) -> None:
+def test_code_that_a_worker_cannot_import_is_reported_with_the_remedy(notebook: Any) -> None:
     text = str(not_found(NotFound("__main__", "Name")))
     assert "the main module is not a file that they can import" in text
     assert "define it in a module of its own, or use start_method='fork'" in text
@@ -489,7 +489,7 @@ def test_main_module_is_imported_by_the_rules_of_multiprocessing(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_script_that_begins_anew_in_its_workers_is_told_to_guard_itself(
+def test_script_without_a_main_guard_is_refused_with_the_remedy(
     tmp_path: Path, method: str
 ) -> None:
     script = tmp_path / "unguarded.py"

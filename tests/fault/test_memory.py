@@ -254,7 +254,7 @@ def test_08_full_memory_cgroup_is_an_exception_and_never_a_signal(
     )
     status, out, err = trainer.finish(50)
     assert (status, out.split()) == (0, ["full", "64"]), err
-    # the log may tell that less is fetched ahead, and nothing else
+    # the log may report that fewer batches are fetched ahead, and nothing else
     assert all("memory is short" in line for line in err.splitlines())
 
 
@@ -320,7 +320,7 @@ def test_08_workers_that_fill_a_memory_cgroup_together_are_not_killed(
     [("RLIMIT_AS", 6 << 30), ("RLIMIT_FSIZE", 64 * MIB), ("RLIMIT_NOFILE", 40)],
 )
 @WORKERS
-def test_08_limits_of_the_process_are_lived_with_or_named(
+def test_08_limits_of_the_process_are_kept_or_named(
     program: Callable[..., Program], limit: str, value: int, workers: int
 ) -> None:
     trainer = program(
@@ -376,6 +376,6 @@ def test_02_memory_of_many_large_kept_batches_goes_back_to_the_system() -> None:
         kept.clear()
         for batch in loader:
             del batch
-        # the memory goes back behind the scenes
+        # the memory goes back in the background
         wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < 48 * 4 * MIB / 2)
     assert shared_kib() - before < 48 * 4 * 1024 / 2

@@ -39,7 +39,7 @@ PROGRAM = """
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", ["wait", "step"])
 @pytest.mark.parametrize("options", ["hang_after=1.5", "warn_after=1.5", "timeout=1.5"])
-def test_time_in_which_the_whole_job_was_stopped_counts_for_no_limit(
+def test_time_while_the_whole_job_was_stopped_counts_for_no_limit(
     program: Start,
     says: Wire,
     gate: Wire,

@@ -1,4 +1,4 @@
-"""Damaged image files, and views at random: no crash, nothing beside the output, no wrong pixel."""
+"""Damaged image files, and random views: no crash, no write outside the output, no wrong pixel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems that refuse what a loader asks for: it works without, or names what to allow (2.8)."""
+"""Systems that refuse a call of a loader: it works without, or names the call to allow (2.8)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_08_every_kind_of_worker_works_without_proc(program: Callable[..., Progr
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", ["seal", "pidfd_send_signal"])
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
-def test_08_sealing_and_signals_to_pidfds_can_be_done_without(
+def test_08_works_without_sealing_and_signals_to_pidfds(
     program: Callable[..., Program], call: str, number: int
 ) -> None:
     status, out, err = program(KINDS, str(number), call).finish()
@@ -80,7 +80,7 @@ def test_08_sealing_and_signals_to_pidfds_can_be_done_without(
         (errno.ENFILE, "fs.file-max"),
     ],
 )
-def test_08_what_is_refused_is_named_with_the_limit_that_it_met(
+def test_08_a_refused_call_is_named_with_the_limit_behind_it(
     program: Callable[..., Program], call: str, number: int, remedy: str
 ) -> None:
     status, out, err = program(KINDS, str(number), call).finish()

@@ -1,4 +1,4 @@
-"""What only a process that is being started can be given reaches spawned workers, each of them."""
+"""Objects that only a starting process can be given reach every spawned worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.processes import Program, kill_and_wait, wait_until
 
 Start = Callable[..., Program]
 METHODS = pytest.mark.parametrize("method", ["spawn", "forkserver"])
-# what multiprocessing allocates from stays with the process: it has enough from here on
+# multiprocessing's heap stays with the process: it is large enough from here on
 multiprocessing.get_context("spawn").RawArray("b", 1 << 16)
 # one worker is started by multiprocessing, two by the template
 WORKERS = pytest.mark.parametrize("workers", [1, 2])

@@ -1,4 +1,4 @@
-"""Workers of spawn and forkserver come from one template: what it must not change, and its end."""
+"""Workers of spawn and forkserver come from one template: its limits, and its end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def name_of(pid: int) -> str:
 
 
 @METHODS
-def test_03_workers_have_one_template_which_goes_with_them(method: str) -> None:
+def test_03_workers_have_one_template_which_ends_with_them(method: str) -> None:
     with DataLoader(Rows(32), batch_size=4, num_workers=3, start_method=method) as loader:
         batches = iter(loader)
         next(batches)
@@ -185,7 +185,7 @@ def test_01_killed_template_costs_no_batch_and_workers_can_still_be_replaced(
 
 @pytest.mark.sampled(2)
 @METHODS
-def test_a_worker_whose_template_was_killed_has_not_ended_with_it(
+def test_a_worker_outlives_its_killed_template(
     method: str, says: Wire, gate: Wire, tmp_path: Path
 ) -> None:
     dataset = Stuck(9, says.path, gate.path, str(tmp_path / "once"))
@@ -219,7 +219,7 @@ def test_killed_worker_is_reaped_and_its_signal_is_known(method: str) -> None:
         assert sum(len(batch[0]) for batch in batches) == 60
 
 
-# argv: what the test hears of, what it waits for; the template is importing meanwhile
+# argv: a FIFO to the test, a FIFO to wait on; the template is importing meanwhile
 IMPORTS = """
     import multiprocessing, os, sys
     from pathlib import Path
@@ -244,7 +244,7 @@ IMPORTS = """
 """
 
 
-def test_03_template_goes_at_once_when_its_trainer_is_killed_while_it_imports(
+def test_03_template_ends_at_once_when_its_trainer_is_killed_while_it_imports(
     program: Start, says: Wire, gate: Wire
 ) -> None:
     trainer = program(IMPORTS, says.path, gate.path)
@@ -341,6 +341,6 @@ def test_libraries_are_those_that_the_workers_will_need(monkeypatch: pytest.Monk
     assert preload.libraries_of(config_of(0), b"") == []
     far.nn = torch  # type: ignore[attr-defined]
     assert preload.libraries_of(config_of(0), b"") == ["torch"]
-    del main.__file__  # workers do not import a notebook, but what is used of it
+    del main.__file__  # workers do not import a notebook, but the objects it uses
     assert preload.libraries_of(config_of(0), b"") == []
     assert preload.libraries_of(config_of(0), b"", ["user"]) == ["torch"]

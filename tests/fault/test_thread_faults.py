@@ -1,4 +1,4 @@
-"""Worker threads that are stuck, interrupted, left behind or refused: nothing hangs or stays."""
+"""Worker threads that are stuck, interrupted, abandoned or refused: nothing hangs or stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_04_close_does_not_wait_for_a_thread_that_is_stuck(says: Wire, gate: Wir
     loader.close()
     wait_until(lambda: len(worker_threads()) == 1)
     gate.say()
-    wait_until(lambda: not worker_threads())  # it ends with the sample it was at
+    wait_until(lambda: not worker_threads())  # it ends with the sample it was making
 
 
 @pytest.mark.parametrize("collate_fn", [None, list])
@@ -78,7 +78,7 @@ def test_07_random_state_comes_back_from_a_thread_that_is_stuck(says: Wire, gate
     waiter.join(BOUND_S)
     assert "closed" in str(refused.pop())
     assert repr((random.getstate(), np.random.get_state(legacy=False))) == before
-    found = []  # and another loader gets its turn while that thread still is stuck
+    found = []  # and another loader gets the random state while that thread is still stuck
     for options in (THREADS, {"num_workers": 1}):
         with DataLoader(Augmented(8), batch_size=4, seed=2, **options) as other:
             found.append(digest_of(other))
@@ -147,7 +147,9 @@ def test_threads_that_the_system_refuses_are_an_error_and_leave_none(
     wait_until(lambda: not worker_threads())
 
 
-def test_04_thread_that_ends_by_a_fault_of_ours_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_04_thread_that_ends_by_a_fault_of_ours_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*_: Any) -> None:
         raise LookupError("a fault")
 
@@ -306,7 +308,7 @@ def test_04_ctrl_c_in_the_trainer_loses_nothing(program: Callable[..., Program])
     assert started.finish() == (0, "True 1\n", "")
 
 
-def test_consumer_is_served_while_threads_compute_in_python() -> None:
+def test_consumer_gets_batches_while_threads_compute_in_python() -> None:
     """Threads that never wait give the consumer its turns; the switch interval is not touched."""
 
     def compute(index: int) -> int:

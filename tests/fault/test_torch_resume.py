@@ -13,7 +13,7 @@ from tests.processes import Program
 Start = Callable[..., Program]
 KILLS = 50  # at least, in all
 
-# Trains each loader in children that kill themselves at a batch, until its epochs are done. What a
+# Trains each loader in children that kill themselves at a batch, until all epochs are done. What a
 # trainer has seen is saved with the state behind it, atomically, as a checkpoint is.
 PROGRAM = """
     import gc, hashlib, json, os, random, signal, sys, warnings

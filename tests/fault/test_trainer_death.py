@@ -1,4 +1,4 @@
-"""A trainer that dies, is interrupted or ends: its workers go at once, and silently (2.3, 2.4)."""
+"""A trainer that dies, is interrupted or ends: its workers end at once, and silently (2.3, 2.4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processes import Program, Wire, open_pid, wait_asleep, wait_gone
 
 Start = Callable[..., Program]
 
-# argv: start method, what sample 9 does, a FIFO to tell the worker's pid on, one to listen on
+# argv: start method, action of sample 9, a FIFO for the worker's pid, a FIFO to wait on
 TRAINER = """
     import ctypes, os, signal, sys, threading
     import numpy as np
@@ -48,7 +48,7 @@ TRAINER = """
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("action", ["wait", "c", "busy"])
-def test_03_workers_go_at_once_when_their_trainer_dies(
+def test_03_workers_end_at_once_when_their_trainer_dies(
     program: Start, says: Wire, gate: Wire, signum: signal.Signals, action: str
 ) -> None:
     trainer = program(TRAINER, "fork", action, says.path, gate.path)
@@ -63,7 +63,7 @@ def test_03_workers_go_at_once_when_their_trainer_dies(
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_03_workers_of_every_start_method_go_when_their_trainer_is_killed(
+def test_03_workers_of_every_start_method_end_when_their_trainer_is_killed(
     program: Start, says: Wire, gate: Wire, method: str
 ) -> None:
     trainer = program(TRAINER, method, "wait", says.path, gate.path)
@@ -76,7 +76,7 @@ def test_03_workers_of_every_start_method_go_when_their_trainer_is_killed(
     assert (status, out, err) == (-signal.SIGKILL, "", "")
 
 
-def test_03_idle_workers_go_when_their_trainer_is_killed(
+def test_03_idle_workers_end_when_their_trainer_is_killed(
     program: Start, says: Wire, gate: Wire
 ) -> None:
     trainer = program(TRAINER, "fork", "idle", says.path, gate.path)
@@ -89,7 +89,7 @@ def test_03_idle_workers_go_when_their_trainer_is_killed(
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGQUIT])
-def test_03_group_signal_ends_trainer_and_workers_without_a_word_of_theirs(
+def test_03_group_signal_ends_trainer_and_workers_silently(
     program: Start, says: Wire, gate: Wire, signum: signal.Signals
 ) -> None:
     trainer = program(TRAINER, "fork", "wait", says.path, gate.path)

@@ -1,6 +1,6 @@
 """Folders, files and locks that others may touch: planted links and pipes, other users, held locks.
 
-What is attacked is real: links, modes, processes of another user, and processes that hold a lock.
+The attacks are real: links, modes, processes of another user, and processes that hold a lock.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def mode_of(path: Path) -> int:
 # -- whose folder it is --------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_made_is_its_users_alone(tmp_path: Path) -> None:
+def test_a_new_folder_belongs_to_its_user_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         fill(tmp_path / "above" / "cache")
@@ -102,7 +102,7 @@ def test_a_folder_that_is_made_is_its_users_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o757, 0o2777])
-def test_a_folder_that_every_user_may_write_to_is_refused_with_a_way_on(
+def test_a_folder_that_every_user_may_write_to_is_refused_with_a_remedy(
     place: Path, mode: int
 ) -> None:
     folder = place / "shared"
@@ -121,7 +121,7 @@ def test_a_folder_that_every_user_may_write_to_is_refused_with_a_way_on(
 
 
 @needs_root
-def test_a_folder_of_a_group_is_taken_where_its_mode_says_so(place: Path) -> None:
+def test_a_folder_of_a_group_is_used_if_its_mode_allows(place: Path) -> None:
     folder = place / "team"
     folder.mkdir()
     os.chown(folder, -1, TEAM)
@@ -158,7 +158,7 @@ def test_a_users_own_group_may_write_as_with_a_umask_of_002(place: Path) -> None
 
 
 @needs_root
-def test_a_folder_of_a_user_serves_root(place: Path) -> None:
+def test_root_may_use_the_folder_of_a_user(place: Path) -> None:
     folder = place / "theirs"
     folder.mkdir()
     os.chown(folder, NOBODY, NOBODY)
@@ -193,7 +193,7 @@ def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     fill(tmp_path)
 
 
-def test_a_file_system_without_modes_is_told(
+def test_a_file_system_without_modes_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from reader.files import PrivateFolder
@@ -217,7 +217,7 @@ def test_a_file_system_without_modes_is_told(
 
 
 @needs_root
-def test_a_folder_that_may_only_be_read_serves_its_tables(place: Path) -> None:
+def test_tables_of_a_read_only_folder_are_used(place: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     pa = pytest.importorskip("pyarrow")
     pq.write_table(pa.table({"x": list(range(100))}), place / "t.parquet")
@@ -250,7 +250,7 @@ def test_a_planted_link_harms_no_file(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["samples.cache", "lock"])
-def test_a_pipe_in_a_folder_is_no_file(tmp_path: Path, name: str) -> None:
+def test_a_pipe_in_a_folder_is_not_used_as_a_file(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(ConfigError, match="it is a pipe, and no regular file"):
         cache(Squares(), disk=tmp_path)
@@ -267,7 +267,7 @@ def test_records_are_written_beside_a_planted_link(tmp_path: Path) -> None:
     assert precious.read_text() == "precious"
 
 
-def test_a_pipe_beside_a_table_is_no_table(tmp_path: Path) -> None:
+def test_a_pipe_beside_a_table_is_not_used_as_one(tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     pa = pytest.importorskip("pyarrow")
     pq.write_table(pa.table({"x": list(range(100))}), tmp_path / "t.parquet")
@@ -279,8 +279,8 @@ def test_a_pipe_beside_a_table_is_no_table(tmp_path: Path) -> None:
         assert TableRows(tmp_path / "t.parquet", disk=folder)[7]["x"] == 7
 
 
-def test_what_a_table_says_of_itself_is_not_believed(tmp_path: Path) -> None:
-    """A type of objects would have its bytes taken for addresses."""
+def test_the_header_of_a_table_is_not_trusted(tmp_path: Path) -> None:
+    """With an object type its bytes would be used as addresses."""
     pq = pytest.importorskip("pyarrow.parquet")
     pa = pytest.importorskip("pyarrow")
     pq.write_table(pa.table({"x": list(range(100)), "s": ["a"] * 100}), tmp_path / "t.parquet")
@@ -312,7 +312,7 @@ def test_what_a_table_says_of_itself_is_not_believed(tmp_path: Path) -> None:
 
 
 def forge(folder: Path, field: int, value: str) -> None:
-    """Have the files of a table say something else, in both places and with the right sums."""
+    """Change the values in a table's files, in both places and with the right checksums."""
     import json
 
     (text,), (rows,) = folder.glob("*.json"), folder.glob("*.rows")
@@ -329,7 +329,7 @@ def forge(folder: Path, field: int, value: str) -> None:
     os.utime(rows, ns=(second, second))
 
 
-def test_a_length_that_an_entry_claims_is_not_believed(tmp_path: Path) -> None:
+def test_the_claimed_length_of_an_entry_is_not_trusted(tmp_path: Path) -> None:
     """Nor one of a file with holes: 50 GiB are not asked for."""
     program = """
         import resource, sys
@@ -406,7 +406,7 @@ def make_table(folder: Path) -> TableRows:
 
 
 @pytest.mark.parametrize("kind", ["cache", "tables"])
-def test_a_lock_that_is_held_and_held_is_told_with_its_holder(
+def test_a_lock_held_too_long_is_reported_with_its_holder(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from reader.caching import disk_tier
@@ -438,8 +438,8 @@ def test_nobody_else_can_lock_a_folder(tmp_path: Path, kind: str) -> None:
     assert mode_of(folder / "lock") == 0o600
 
 
-def test_who_works_is_waited_for(tmp_path: Path) -> None:
-    """However long it takes: what it writes grows."""
+def test_a_working_holder_is_waited_for(tmp_path: Path) -> None:
+    """However long it takes: its file grows."""
     from reader.files import locked
 
     path = tmp_path / "lock"
@@ -461,7 +461,7 @@ def test_who_works_is_waited_for(tmp_path: Path) -> None:
     os.close(theirs)
 
 
-def test_a_holder_that_ended_is_told_as_one_that_cannot_be_seen(tmp_path: Path) -> None:
+def test_a_holder_that_ended_is_reported_as_invisible(tmp_path: Path) -> None:
     from reader.files import locked
 
     path = tmp_path / "lock"
@@ -517,7 +517,7 @@ MAKER = """
 
 
 def test_a_second_maker_waits_for_a_slow_disk(tmp_path: Path) -> None:
-    """However slow: it used to go on after 5 s, and to rename what was not there any more."""
+    """However slow: the second maker waits as long as the file grows."""
     first = start_maker(tmp_path, "waits", "locks")
     assert first.stdout.readline() == "making\n"
     second = start_maker(tmp_path, "goes on", "locks")

@@ -42,7 +42,7 @@ def fd_of(cached: Any) -> int:
 
 @pytest.fixture
 def holder() -> Iterator[Callable[[int], int]]:
-    """A process of this user that has what it inherited, as a set-uid program has."""
+    """A process of this user with inherited descriptors, as a set-uid program has."""
     pids: list[int] = []
 
     def start(fd: int) -> int:
@@ -87,7 +87,7 @@ def taken(made: int) -> bool:
     return os.fstat(fd_of(cached)).st_ino == inode
 
 
-def test_a_file_that_this_user_made_is_taken(holder: Callable[[int], int]) -> None:
+def test_a_file_that_this_user_made_is_used(holder: Callable[[int], int]) -> None:
     first = make()
     made = copied(fd_of(first))
     del first
@@ -99,7 +99,7 @@ NAME = f"of-trust-{os.getpid()}"  # of files that workers share: tests may run b
 
 
 @needs_root
-def test_a_file_that_another_user_made_is_not_taken(holder: Callable[[int], int]) -> None:
+def test_a_file_that_another_user_made_is_not_used(holder: Callable[[int], int]) -> None:
     """Though a process of this user has it open."""
     first = make()
     made = copied(fd_of(first), user=NOBODY)
@@ -109,7 +109,7 @@ def test_a_file_that_another_user_made_is_not_taken(holder: Callable[[int], int]
 
 
 @pytest.mark.parametrize("given", [{"seals": 0}, {"more": 4096}, {"more": -4096}])
-def test_a_file_that_could_be_cut_off_or_has_another_length_is_not_taken(
+def test_a_file_that_could_be_cut_off_or_has_another_length_is_not_used(
     holder: Callable[[int], int], given: dict[str, int]
 ) -> None:
     first = make()
@@ -119,7 +119,7 @@ def test_a_file_that_could_be_cut_off_or_has_another_length_is_not_taken(
     assert not taken(made)
 
 
-def test_the_memory_of_a_cache_is_its_users_alone_and_sealed() -> None:
+def test_the_memory_of_a_cache_belongs_to_its_user_alone_and_is_sealed() -> None:
     cached = make()
     fd = fd_of(cached)
     assert os.fstat(fd).st_mode & 0o777 == 0o600
@@ -127,7 +127,7 @@ def test_the_memory_of_a_cache_is_its_users_alone_and_sealed() -> None:
         os.ftruncate(fd, 0)
 
 
-def test_a_lock_that_another_keeps_costs_no_more_than_a_file_of_its_own(
+def test_a_lock_held_by_another_costs_only_a_file_of_its_own(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(memory_tier, "_PATIENCE_S", 0.2)
@@ -147,7 +147,7 @@ def files() -> list[int]:
 
 
 @needs_root
-def test_a_name_that_another_user_bound_costs_a_worker_its_own_files(
+def test_a_name_bound_by_another_user_makes_a_worker_use_its_own_files(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     from reader.cluster.node_files import node_files
@@ -177,7 +177,7 @@ def test_a_name_that_another_user_bound_costs_a_worker_its_own_files(
     assert f"a process of user {NOBODY} has the name" in caplog.text
 
 
-def test_a_name_whose_holder_gives_nothing_is_waited_for_with_an_end(
+def test_the_wait_for_a_silent_holder_of_a_name_has_a_deadline(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from reader.cluster import node_files
@@ -191,7 +191,7 @@ def test_a_name_whose_holder_gives_nothing_is_waited_for_with_an_end(
     assert "were not given within 0.2 s: this worker has files of its own" in caplog.text
 
 
-def test_a_process_that_has_the_number_of_a_worker_is_not_looked_at(tmp_path: Any) -> None:
+def test_a_process_with_the_reused_pid_of_a_worker_is_not_read(tmp_path: Any) -> None:
     from reader.cluster.node_watch import NodeWatch
 
     path = tmp_path / "file"
@@ -207,7 +207,7 @@ def test_a_process_that_has_the_number_of_a_worker_is_not_looked_at(tmp_path: An
     os.close(theirs)
 
 
-def test_top_looks_at_no_pipe_that_is_named_as_a_memory_file(tmp_path: Any) -> None:
+def test_top_does_not_open_a_pipe_with_the_name_of_a_memory_file(tmp_path: Any) -> None:
     """The link of a descriptor names what another process has; it is opened without waiting."""
     from reader.observe import running
 
@@ -221,7 +221,7 @@ def test_top_looks_at_no_pipe_that_is_named_as_a_memory_file(tmp_path: Any) -> N
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     was_quick = done.wait(20)
-    if not was_quick:  # let it go
+    if not was_quick:  # release it
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))
     thread.join()
     assert was_quick

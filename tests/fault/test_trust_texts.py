@@ -1,4 +1,4 @@
-"""Texts of others that are printed, and paths of no regular files that are opened."""
+"""Texts of others that are printed, and opened paths that are no regular files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_plain(text: str) -> bool:
         ("", ""),
     ],
 )
-def test_what_cannot_be_seen_is_escaped_and_letters_stay(text: str, shown: str) -> None:
+def test_invisible_characters_are_escaped_and_letters_stay(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -169,7 +169,7 @@ def test_failed_samples_are_logged_without_escapes(
 
 @pytest.fixture
 def in_time() -> Iterator[None]:
-    """A pipe that is opened all the same is let go after 20 s, and fails the test."""
+    """A pipe that is opened nevertheless is released after 20 s, and fails the test."""
     pipes: list[Path] = []
 
     def pipe(path: Path) -> Path:
@@ -216,7 +216,7 @@ OPENED: list[tuple[str, Callable[[Any], Any], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("name", "use", "error"), OPENED)
-def test_a_pipe_is_refused_instead_of_waited_for(
+def test_a_pipe_is_refused_without_waiting(
     tmp_path: Path, in_time: Any, name: str, use: Callable[[Any], Any], error: type[Exception]
 ) -> None:
     path = in_time(tmp_path / name)
@@ -284,9 +284,7 @@ def quarantine_of(dataset: Any, path: Path) -> Any:
     )
 
 
-def test_a_report_goes_to_a_pipe_that_somebody_reads_and_to_no_other(
-    tmp_path: Path, in_time: Any
-) -> None:
+def test_a_report_goes_only_to_a_pipe_with_a_reader(tmp_path: Path, in_time: Any) -> None:
     script = tmp_path / "train.py"
     script.write_text("import reader\nfor batch in reader.DataLoader(range(8)): pass\n")
     path = in_time(tmp_path / "report.json")

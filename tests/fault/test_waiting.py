@@ -21,7 +21,7 @@ from tests.datasets import PidRows, Rows, Slow, Stuck, check_rows, tell
 from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 from tests.streams import Items
 
-pytestmark = pytest.mark.alone  # how long a wait takes is what is looked at
+pytestmark = pytest.mark.alone  # the length of a wait is measured
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
 
@@ -108,7 +108,7 @@ def test_04_new_epoch_waits_for_nothing_of_the_one_before(
                 made.hear()  # and the other is at batch 6, which it can make
                 break
         wait_until(lambda: any(each.activity is WorkerActivity.IDLE for each in loader.workers()))
-        threading.Event().wait(0.2)  # it sends its answer just behind that
+        threading.Event().wait(0.2)  # it sends its answer just after that
         batches = iter(loader)
         check_rows(next(batches), range(4))
         gate.say()
@@ -117,7 +117,7 @@ def test_04_new_epoch_waits_for_nothing_of_the_one_before(
 
 
 class StuckThenTells(Stuck):
-    """Stuck, and tells when sample 24 is made."""
+    """Stuck, and reports when sample 24 is made."""
 
     def __init__(self, at: int, says: str, hears: str, once: str, made: str) -> None:
         super().__init__(at, says, hears, once)
@@ -129,7 +129,7 @@ class StuckThenTells(Stuck):
         return super().__getitem__(index)
 
 
-def test_04_fast_worker_is_not_held_up_by_a_slow_one_beyond_the_window(
+def test_04_fast_worker_waits_for_a_slow_one_only_when_its_tasks_are_done(
     says: Wire, gate: Wire, tmp_path: Path
 ) -> None:
     dataset = Stuck(0, says.path, gate.path, str(tmp_path / "once"))
@@ -141,7 +141,7 @@ def test_04_fast_worker_is_not_held_up_by_a_slow_one_beyond_the_window(
             check_rows(next(batches), [n])
 
 
-def test_stats_tell_how_long_the_trainer_waited(says: Wire, gate: Wire, tmp_path: Path) -> None:
+def test_stats_say_how_long_the_trainer_waited(says: Wire, gate: Wire, tmp_path: Path) -> None:
     dataset = Stuck(0, says.path, gate.path, str(tmp_path / "once"))
     with DataLoader(dataset, batch_size=4, num_workers=1) as loader:
         release = threading.Timer(0.2, gate.say)
@@ -187,7 +187,7 @@ def test_04_ctrl_c_while_a_worker_is_forked_comes_after_and_leaves_nothing(progr
 
 @pytest.mark.parametrize("kind", ["rows", "parts"])
 def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, kind: str) -> None:
-    # what the dead one had is known to nobody else while another is forked
+    # Ctrl-C comes while the successor is forked: the dead worker's tasks must not be lost
     trainer = program(
         """
         import os, signal, sys
@@ -225,12 +225,12 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
     status, out, err = trainer.finish()
     assert status == 0, err
     lines = out.splitlines()
-    # a worker that answered before it died takes its part of a stream with it, and that is told
+    # the shard of a worker that answered before it died is lost, and reported
     assert lines == ["20 1"] or (kind == "parts" and "WorkerDied" in lines), out
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_01_ctrl_c_before_or_after_a_death_is_attended_to_costs_no_batch(
+def test_01_ctrl_c_before_or_after_a_death_is_handled_loses_no_batch(
     after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with DataLoader(PidRows(64), batch_size=4, num_workers=2, worker_retries=5) as loader:

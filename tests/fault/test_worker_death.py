@@ -1,4 +1,4 @@
-"""Workers that die: nothing is lost, or it is said what was (DESIGN 2.1, 2.3, 2.4)."""
+"""Workers that die: nothing is lost, or the loss is reported (DESIGN 2.1, 2.3, 2.4)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_01_all_workers_killed_at_once_while_the_trainer_is_busy_costs_no_batch(
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_01_poison_sample_is_told_at_its_place_and_the_rest_arrives(
+def test_01_poison_sample_is_reported_in_its_place_and_the_rest_arrives(
     workers: int, retries: int
 ) -> None:
     got: list[Any] = []
@@ -135,7 +135,7 @@ def test_01_poison_sample_is_told_at_its_place_and_the_rest_arrives(
         assert "12, 13, 14, 15" in str(error)
 
 
-def test_01_two_poison_samples_are_both_told_and_nothing_else_is_lost() -> None:
+def test_01_two_poison_samples_are_both_reported_and_nothing_else_is_lost() -> None:
     seen: list[int | None] = []
     with DataLoader(Killer({0, 63}), batch_size=4, num_workers=2, worker_retries=0) as loader:
         batches = iter(loader)
@@ -147,7 +147,7 @@ def test_01_two_poison_samples_are_both_told_and_nothing_else_is_lost() -> None:
     assert seen == [0, 15]
 
 
-def test_worker_that_ends_itself_is_told_with_its_exit_code() -> None:
+def test_worker_that_ends_itself_is_reported_with_its_exit_code() -> None:
     dataset = Killer({5}, exitcode=37, count=8)
     with DataLoader(dataset, batch_size=4, num_workers=1, worker_retries=0) as loader:
         batches = iter(loader)
@@ -242,7 +242,7 @@ def test_04_stopped_worker_is_named_by_the_timeout_and_close_ends_it() -> None:
 
 
 @pytest.mark.parametrize("action", ["ignore_term", "sleep_in_c"])
-def test_03_close_ends_a_worker_that_does_not_listen(
+def test_03_close_kills_a_worker_that_ignores_signals(
     action: str, says: Wire, tmp_path: Path
 ) -> None:
     loader = DataLoader(
@@ -279,7 +279,7 @@ class SleepInC(IgnoreTerm):
         ctypes.PyDLL(None).sleep(1000)
 
 
-def test_worker_that_cannot_ever_start_is_told_and_does_not_loop() -> None:
+def test_worker_that_can_never_start_is_reported_and_does_not_loop() -> None:
     with (
         DataLoader(
             Rows(8), batch_size=4, num_workers=2, worker_init_fn=EndAtStart(), worker_retries=0
@@ -308,7 +308,7 @@ class EndOne:
             os._exit(9)
 
 
-def test_worker_reaped_by_the_user_is_replaced_all_the_same() -> None:
+def test_worker_reaped_by_the_user_is_replaced() -> None:
     with DataLoader(PidRows(32), batch_size=4, num_workers=1, persistent_workers=True) as loader:
         pid = int(next(iter(loader))[2][0])
         os.kill(pid, signal.SIGKILL)
@@ -333,9 +333,7 @@ class ChildRows(Rows):
         return super().__getitem__(index)
 
 
-def test_notice_of_a_death_is_attended_to_behind_batches_that_are_ready(
-    says: Wire, gate: Wire, tmp_path: Path
-) -> None:
+def test_a_death_is_handled_after_ready_batches(says: Wire, gate: Wire, tmp_path: Path) -> None:
     dataset = Stuck(12, says.path, gate.path, str(tmp_path / "once"))
     with DataLoader(dataset, batch_size=4, num_workers=2, worker_retries=1) as loader:
         batches: Any = iter(loader)
@@ -343,7 +341,7 @@ def test_notice_of_a_death_is_attended_to_behind_batches_that_are_ready(
         wait_until(lambda: loader.stats()["queued"] >= 3)
         kill_and_wait(pid)
         threading.Event().wait(0.1)  # the reader thread has seen it
-        # a copy to a device that is issued ahead asks for the next batch, and meets the notice
+        # a copy issued ahead asks for the next batch, and meets the notice
         assert batches.epoch._supervisor.poll() is None
         for n in range(16):
             check_rows(next(batches), range(4 * n, 4 * n + 4))

@@ -40,7 +40,7 @@ def whole(batches: list[Any], count: int, batch_size: int) -> None:
 
 
 def kill_one(pid: int) -> None:
-    """Kill a worker, unless it has ended and nobody noticed yet."""
+    """Kill a worker, unless it has already ended unnoticed."""
     pidfd = open_pid(pid)
     if pidfd is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -80,7 +80,7 @@ def test_06_batches_are_the_same_after_deaths(tmp_path: Path) -> None:
     assert [digest_of([pair[k] for pair in both]) for k in range(2)] == [want, want]
 
 
-def test_04_death_is_told_by_the_loader_at_whose_batch_it_was(
+def test_04_death_is_reported_by_the_loader_of_its_batch(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.WARNING, "reader")
@@ -159,7 +159,7 @@ def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_interrupted_and_g
 
 
 class Hangs(Rows):
-    """Rows; whoever does `what` says its pid on one FIFO and blocks on another."""
+    """Rows; whoever does `what` writes its pid to one FIFO and blocks on another."""
 
     def __init__(self, what: str, says: str, hears: str) -> None:
         super().__init__(8)
@@ -200,7 +200,7 @@ def test_09_worker_that_hangs_in_any_code_of_a_loader_is_interrupted_with_it(
         stuck = DataLoader(hangs, batch_size=4, pool=pool, worker_init_fn=hangs.init)
         batches = iter(stuck)
         says.hear()
-        del batches  # nobody takes them any more
+        del batches  # no loader takes them any more
         stuck.close(grace=0)
         whole([*found, *others], 64, 4)
 
@@ -218,7 +218,9 @@ def test_damage_of_shared_memory_costs_no_batch_of_any_loader() -> None:
     assert found == list(range(40))
 
 
-def test_timeout_of_one_loader_while_the_worker_is_at_another(says: Wire, gate: Wire) -> None:
+def test_timeout_is_raised_while_the_worker_is_busy_for_another_loader(
+    says: Wire, gate: Wire
+) -> None:
     with WorkerPool(1) as pool:
         stuck = DataLoader(Stuck(0, says.path, gate.path, count=8), batch_size=4, pool=pool)
         good = DataLoader(Rows(8), batch_size=4, pool=pool, timeout=0.3)
@@ -232,7 +234,7 @@ def test_timeout_of_one_loader_while_the_worker_is_at_another(says: Wire, gate: 
         whole(list(held), 8, 4)
 
 
-def test_loaders_in_threads_of_their_own() -> None:
+def test_loaders_share_a_pool_from_their_own_threads() -> None:
     with WorkerPool(2) as pool:
         loaders = [DataLoader(Rows(400), batch_size=4, pool=pool) for _ in range(4)]
         found: dict[int, list[Any]] = {}
@@ -271,7 +273,7 @@ def test_loader_that_begins_while_another_thread_closes_the_pool_has_workers(
         assert len(pool.pids) == 2
 
 
-def test_04_worker_that_does_not_read_of_new_loaders_is_named(
+def test_04_worker_that_does_not_accept_new_loaders_is_named(
     monkeypatch: pytest.MonkeyPatch, says: Wire, gate: Wire
 ) -> None:
     monkeypatch.setattr(shared_process, "_PATIENCE_S", 0.1)
@@ -316,7 +318,7 @@ def test_forked_trainer_has_workers_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL, None])
-def test_08_nothing_is_left_of_a_program_that_ends(
+def test_08_a_program_that_ends_leaves_nothing(
     signum: int | None, program: Callable[..., Program]
 ) -> None:
     text = """

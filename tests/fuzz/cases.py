@@ -32,7 +32,7 @@ class Draws:
         return self._data.draw(st.integers(low, high))
 
     def chance(self, part: float) -> bool:
-        """Whether something happens that does in this part of all cases."""
+        """Whether something happens, with this probability."""
         return self.randint(1, 100) > 100 * (1 - part)
 
 

@@ -1,4 +1,4 @@
-"""What a worker does that writes where it must not: it overwrites words of the shared memory.
+"""A worker that writes where it must not: it overwrites words of the shared memory.
 
 Imports the standard library; a `Scribbler` owns nothing, and belongs into a process that may end.
 """
@@ -26,7 +26,7 @@ class Scribbler:
     """Overwrites words of the arena.
 
     Args:
-        rng: says where and what.
+        rng: chooses where and what.
         target: one of TARGETS.
     """
 

@@ -1,4 +1,4 @@
-"""What the fuzzers of states read: small datasets and samplers, with and without states.
+"""Data of the fuzzers of states: small datasets and samplers, with and without states.
 
 Imports reader and numpy. Sample i is i, so that what is lost, or comes twice, is seen; each object
 belongs to the loader that it is made for.
@@ -111,7 +111,7 @@ class Counting:
 
 
 class Bad(Exception):
-    """What the dataset raises in the place of a batch."""
+    """The exception of the dataset in the place of a batch."""
 
 
 class Raising(Items):

@@ -21,7 +21,7 @@ import reader
 from tests.fuzz.cases import Draws, try_cases
 from tests.fuzz.sources import BOUND_S, FAR, SIZE, SOURCES, Bad, Raising, Source
 
-EPOCHS = 5  # as many as a case may see
+EPOCHS = 5  # the most batches of a case
 
 
 @dataclass
@@ -151,14 +151,14 @@ def flat(batches: Any) -> list[int]:
 
 
 class Saved:
-    """A state, and what its run had delivered."""
+    """A state, and the delivered batches of its run."""
 
     def __init__(self, draws: Draws, setup: Setup) -> None:
         self.setup = setup
         source = setup.source
         self.bad = draws.randint(0, SIZE - 1) if source.can_raise and draws.chance(0.3) else None
         self.epoch = draws.choice([0, 0, 1, 2])
-        if not source.is_known:  # what is left out would not be known
+        if not source.is_known:  # the left-out samples would not be known
             setup.options.update(drop_last=False, drop_last_group=False)
             if setup.options["num_workers"]:
                 setup.options["in_order"] = True
@@ -244,13 +244,13 @@ def _resume(saved: Saved, other: Setup) -> str:
 
 
 def _reason(error: reader.StateError) -> str:
-    """Return the outcome: the first words of why the state was refused."""
+    """Return the outcome: the first words of the refusal of the state."""
     text = str(error).removeprefix("this state cannot be resumed: ")
     return "refused: " + " ".join(text.split()[:3])
 
 
 def _must_work(setup: Setup, other: Setup) -> bool:
-    """Whether nothing differs for which a state may be refused."""
+    """Whether no option differs that may cause a refusal."""
     return (
         (setup.kind, setup.seed, setup.workers) == (other.kind, other.seed, other.workers)
         and setup.options.get("batch_size") == other.options.get("batch_size")
@@ -314,7 +314,7 @@ def _compare(what: str, other: Setup, found: list[Batch], expected: list[Batch] 
 
 
 def _check_stream(saved: Saved, other: Setup, found: list[Batch], after: list[Batch]) -> None:
-    """Assert what a stream promises: each worker's items in order, once, and all of them."""
+    """Assert the promise of a stream: each worker's items in order, once, and all of them."""
     setup = saved.setup
     before = flat(saved.delivered)
     workers = other.workers if setup.source.is_per_worker else 1

@@ -91,7 +91,7 @@ def scalars(draws: Draws) -> Any:
     return draws.choice(makers)()
 
 
-# the states of users' own objects: what they do with wrong ones is theirs
+# states of users' own objects: how they treat wrong ones is up to them
 THEIRS = ("source", "iterator", "dataset")
 
 
@@ -148,7 +148,7 @@ def damage(state: Any, draws: Draws) -> tuple[Any, str]:
 
 
 def facts(loader: reader.DataLoader[Any]) -> str:
-    """Return what loading a state might change, for comparing."""
+    """Return everything that loading a state might change, for comparing."""
     found = [repr(loader.state_dict()), loader.epoch, repr(random.getstate())]
     found += [repr(np.random.get_state()), repr(getattr(loader.sampler, "__dict__", None))]
     found.append(repr(getattr(loader.dataset, "__dict__", None)))
@@ -156,7 +156,7 @@ def facts(loader: reader.DataLoader[Any]) -> str:
 
 
 class Saved:
-    """A state, what was delivered before it, and the options it was saved with."""
+    """A state, the batches delivered before it, and its options."""
 
     def __init__(self, kind: str, options: dict[str, Any], steps: int, most: int) -> None:
         self.kind, self.options = kind, options
@@ -231,7 +231,7 @@ def _load(kind: str, options: dict[str, Any], state: Any, saved: Saved | None, c
 
 
 def _compare(options: dict[str, Any], saved: Saved, found: list[list[int]]) -> None:
-    """Assert that an undamaged state resumed exactly, as far as its options allow to say."""
+    """Assert that an undamaged state resumed exactly, if its options allow a comparison."""
     if saved.kind == "kept" and not saved.before:
         return  # nothing was delivered: any number of workers can begin
     if saved.rest is None or saved.options.get("drop_last") or options.get("drop_last"):

@@ -72,12 +72,12 @@ class Overwriting:
 
 
 def expected(number: int) -> list[str]:
-    """Return the texts of a batch, which are no sample bytes: they tell which batch it is."""
+    """Return the texts of a batch, which are no sample bytes: they identify the batch."""
     return [f"sample {number * BATCH_SIZE + row}" for row in range(BATCH_SIZE)]
 
 
 def run_case(data: Overwriting, workers: int) -> tuple[int, str]:
-    """Run a case in this process; return what came of it, and in words."""
+    """Run a case in this process; return its outcome, and a description."""
     errors: list[str] = []
     number = 0
     loader = reader.DataLoader(data, batch_size=BATCH_SIZE, num_workers=workers, prefetch_factor=2)
@@ -111,7 +111,7 @@ def run_case(data: Overwriting, workers: int) -> tuple[int, str]:
 
 
 def fork_case(data: Overwriting, workers: int) -> tuple[str, str]:
-    """Run a case in a forked program; return its outcome, and what it said."""
+    """Run a case in a forked program; return its outcome, and its output."""
     told, tell = os.pipe()
     data.done = os.memfd_create("fuzz-done")
     pid = os.fork()

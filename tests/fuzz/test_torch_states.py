@@ -76,7 +76,7 @@ class DrawingStream(Stream):
 
 
 class StatefulStream(IterableDataset[float]):
-    """The dataset is what has a state."""
+    """The dataset has the state."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -218,7 +218,7 @@ def torch_case(draws: Draws) -> str:
 
 
 def _other(draws: Draws, setup: Setup) -> Setup:
-    """Return a setup with other options for what is not the data's own."""
+    """Return a setup with other options, for the same data."""
     made = _draw_options(draws, setup.kind)
     for name in ("batch_size", "drop_last"):
         made.pop(name, None)

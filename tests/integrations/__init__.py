@@ -1,1 +1,1 @@
-"""What other programs show of a loader, each beside the real library."""
+"""Views of a loader in other programs, each beside the real library."""

@@ -1,4 +1,4 @@
-"""A dataset whose samples take a while, and loaders of it, for tests of what is shown of a loop."""
+"""A dataset with slow samples, and loaders of it, for tests of what programs show of a loop."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def loader_of(**options: Any) -> Any:
 
 
 class Lightning:
-    """A package of Lightning, its callback, and what a training with them logged and said."""
+    """A package of Lightning, its callback, and the logs of a training with them."""
 
     def __init__(self, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip(package, reason="make integrations")
@@ -122,9 +122,7 @@ def test_several_loaders_have_numbers(lightning: Lightning, tmp_path: Path) -> N
     assert len(lightning.said) == len(callback.verdicts) == 2
 
 
-def test_a_training_without_a_loader_of_ours_is_refused(
-    lightning: Lightning, tmp_path: Path
-) -> None:
+def test_a_training_without_our_loader_is_refused(lightning: Lightning, tmp_path: Path) -> None:
     theirs: Any = torch.utils.data.DataLoader(Points(), batch_size=4)  # type: ignore[arg-type]
     callback = lightning.callback_class()
     with pytest.raises(ConfigTypeError, match=r"LoaderCallback watches loaders of this package"):

@@ -71,12 +71,12 @@ def test_a_profiler_hears_a_range_for_each_wait_and_step(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_those_of_the_loader_where_nobody_listens(workers: int) -> None:
+def test_batches_are_those_of_the_loader_without_a_listener(workers: int) -> None:
     with loaded(workers) as loader:
         found = [batch[0, 0] for batch in ranges(loader)]
     assert found == list(range(0, BATCHES * SIZE, SIZE))
 
 
-def test_what_is_no_loader_is_refused_at_the_call() -> None:
+def test_non_loaders_are_refused_at_the_call() -> None:
     with pytest.raises(ConfigTypeError, match=r"ranges takes a loader of this package"):
         ranges([1, 2])

@@ -33,7 +33,7 @@ def model() -> Any:
 
 
 class Seen(paddle.callbacks.Callback):  # type: ignore[misc, unused-ignore]
-    """What a callback of Paddle's that stands after ours finds: its metrics, and their values."""
+    """The metrics and values that a callback of Paddle's after ours finds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_a_quiet_fit_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert callback.verdict is not None
 
 
-def test_what_is_no_loader_is_refused() -> None:
+def test_non_loaders_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"LoaderCallback takes a loader of this package"):
         LoaderCallback(paddle.io.DataLoader(Points()))
     with pytest.raises(ConfigError, match=r"every must be an int of 1 or more, got 0"):

@@ -75,7 +75,7 @@ def test_a_bar_of_rich_over_a_stream_has_no_total() -> None:
     assert len(list(rich.progress(loader, console=console))) == 3
 
 
-def test_nothing_is_said_before_the_first_batch_and_of_a_gone_loader() -> None:
+def test_nothing_is_shown_before_the_first_batch_and_of_a_freed_loader() -> None:
     loader = reader.DataLoader(Numbers(), batch_size=SIZE)
     waiting = Waiting(loader, "test")
     assert str(waiting) == ""
@@ -85,7 +85,7 @@ def test_nothing_is_said_before_the_first_batch_and_of_a_gone_loader() -> None:
     assert str(waiting) == ""
 
 
-def test_what_is_no_loader_is_refused_at_the_call() -> None:
+def test_non_loaders_are_refused_at_the_call() -> None:
     with pytest.raises(ConfigTypeError, match=r"progress takes a loader of this package"):
         tqdm.progress([1, 2])
     with pytest.raises(ConfigTypeError, match=r"WaitColumn takes a loader of this package"):

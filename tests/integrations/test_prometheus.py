@@ -70,7 +70,7 @@ def test_failed_samples_are_counted_and_failed_batches_are_not_delivered(workers
     metrics.close()
 
 
-def test_several_loaders_are_told_of_by_label_and_one_that_is_gone_disappears() -> None:
+def test_several_loaders_are_reported_by_label_and_a_freed_one_disappears() -> None:
     metrics = PrometheusCollector(CollectorRegistry())
     with metrics.serve(0) as endpoint, loaded(2) as train:
         test = reader.DataLoader(reader.cache(Numbers(), memory="1MB"), batch_size=SIZE)
@@ -108,7 +108,7 @@ def test_several_loaders_are_told_of_by_label_and_one_that_is_gone_disappears() 
     metrics.close()
 
 
-def test_threads_that_ask_at_once_are_told_of_each_batch_once() -> None:
+def test_concurrent_requests_count_each_batch_once() -> None:
     metrics = PrometheusCollector(CollectorRegistry())
     with metrics.serve(0) as endpoint, loaded(2) as loader, ThreadPoolExecutor(4) as threads:
         metrics.add("train", loader)
@@ -141,7 +141,7 @@ def test_a_number_that_is_no_port_is_refused(port: int) -> None:
         PrometheusCollector(CollectorRegistry()).serve(port)
 
 
-def test_what_is_no_loader_is_refused() -> None:
+def test_non_loaders_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"PrometheusCollector\.add takes a loader"):
         PrometheusCollector(CollectorRegistry()).add("train", [1])
 

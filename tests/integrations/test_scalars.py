@@ -51,7 +51,7 @@ def torch_loader(**options: Any) -> Any:
 
 
 class Wrapped:
-    """Another object around a loader, which it pretends to be: what Accelerate makes of loaders."""
+    """An object around a loader that pretends to be it, as Accelerate makes one."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -145,7 +145,7 @@ def test_a_loader_for_torch_is_counted_over_the_engines_of_its_epochs(workers: i
                 found = reading_of(counters)
                 assert found.batches == epoch * BATCHES + number
                 assert found.samples == found.batches * SIZE
-    # the last batches of an epoch are counted although its engine is gone
+    # the last batches of an epoch are counted although its engine was freed
     iterator = iter(loader)
     assert reading_of(counters).batches == 3 * BATCHES
     del iterator
@@ -181,7 +181,7 @@ def test_a_worker_that_is_replaced_is_counted_and_new_epochs_are_not(
         assert reading_of(counters).restarts == 1
 
 
-def test_a_worker_that_is_just_being_replaced_is_counted_once_it_is_back() -> None:
+def test_a_worker_under_replacement_is_counted_when_it_has_started() -> None:
     with loaded(2) as loader:
         counters = Counters(loader)
         times = loader._engine.times
@@ -197,7 +197,7 @@ def test_a_worker_that_is_just_being_replaced_is_counted_once_it_is_back() -> No
         assert reading_of(counters).restarts == 1
 
 
-def test_the_cache_of_a_dataset_is_told_of() -> None:
+def test_the_cache_of_a_dataset_is_reported() -> None:
     with reader.DataLoader(reader.cache(Numbers(), memory="1MB"), batch_size=SIZE) as loader:
         scalars = Scalars(loader)
         assert len(list(loader)) == BATCHES
@@ -206,7 +206,7 @@ def test_the_cache_of_a_dataset_is_told_of() -> None:
         assert scalars.read()["reader/cache_hit_share"] == 1.0
 
 
-def test_scalars_have_the_prefix_and_those_of_a_gone_loader_are_empty() -> None:
+def test_scalars_have_the_prefix_and_those_of_a_freed_loader_are_empty() -> None:
     loader = loaded(2)
     scalars = Scalars(loader, prefix="train/")
     iterator = iter(loader)
@@ -276,7 +276,7 @@ def test_the_verdict_agrees_with_that_of_a_profile() -> None:
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
-def test_a_watch_knows_what_workers_computed_between_two_looks(kind: str) -> None:
+def test_a_watch_knows_what_workers_computed_between_two_readings(kind: str) -> None:
     with loaded(2, worker_type=kind) as loader:
         watch = LoopWatch(loader)
         for number, _ in enumerate(loader):
@@ -300,7 +300,7 @@ def test_a_watch_compares_no_clocks_of_different_workers() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, [1], None])
-def test_what_is_no_loader_is_refused_with_the_remedy(wrong: Any) -> None:
+def test_non_loaders_are_refused_with_the_remedy(wrong: Any) -> None:
     for make, who in ((Scalars, "Scalars"), (LoopWatch, "LoopWatch"), (Counters, "Counters")):
         with pytest.raises(
             ConfigTypeError, match=rf"{who} takes a loader of this package, got .*install\(\)"
@@ -332,7 +332,7 @@ def test_importing_the_room_imports_none_of_the_libraries() -> None:
 
 
 @pytest.mark.parametrize("module", LIBRARIES)
-def test_a_library_that_is_missing_is_named_with_the_command(
+def test_a_missing_library_is_named_with_the_command(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, package = LIBRARIES[module]

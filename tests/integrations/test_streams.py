@@ -83,7 +83,7 @@ def test_01_a_stream_of_hugging_face_resumes_exactly(kind: str, taken: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["fork", "threads"])
-def test_01_a_shuffled_stream_of_hugging_face_resumes_where_batches_are_drawn_again(
+def test_01_a_shuffled_stream_of_hugging_face_resumes_by_drawing_batches_again(
     kind: str,
 ) -> None:
     options = {"batch_size": 4, "snapshot_every_n_steps": 0, **KINDS[kind]}

@@ -49,7 +49,7 @@ def test_a_program_logs_every_nth_step(kind: str, tmp_path: Path) -> None:
         assert fast.value == pytest.approx(4 * slow.value, rel=1e-4)
 
 
-def test_what_is_no_writer_is_refused() -> None:
+def test_non_writers_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"writer must have add_scalar.*, got 'runs' \(str\)"):
         ScalarLogger("runs", loaded())
     with pytest.raises(ConfigError, match=r"every must be an int of 1 or more, got -1"):

@@ -69,13 +69,13 @@ def test_a_training_logs_scalars_and_says_what_bounded_it(
     assert said == [callback.verdict.sentence]
 
 
-def test_a_loader_of_pytorchs_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_pytorchs_loader_is_refused_with_the_remedy(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path)
     trainer.add_callback(LoaderCallback(trainer))
     with pytest.raises(ConfigTypeError, match=r"call reader\.compat\.torch\.install\(\) before"):
         trainer.train()
 
 
-def test_what_is_no_trainer_is_refused() -> None:
+def test_non_trainers_are_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"trainer must have log\(values\), got 5 \(int\)"):
         LoaderCallback(5)

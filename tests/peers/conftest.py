@@ -1,4 +1,4 @@
-"""What peer tests share: nurseries that run programs, stories told side by side, and the record.
+"""Fixtures of peer tests: nurseries that run programs, stories run in parallel, and the record.
 
 Imports pytest and the harness. Owns the nurseries and the records, one each per peer, which live as
 long as the run.
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is compared with the record; remember demonstrations, left out or not."""
+    """Mark tests that compare with the record; remember demonstrations, left out or not."""
     if _runs_acts(item) or item.get_closest_marker("compares") is not None:
         item.add_marker(pytest.mark.paired)
     if item.get_closest_marker("demonstration") is not None:
@@ -68,7 +68,7 @@ def records(request: pytest.FixtureRequest) -> Iterator[Callable[[Peer], Record]
 
 @pytest.fixture(autouse=True)
 def acts(request: pytest.FixtureRequest, records: Callable[[Peer], Record]) -> Iterator[None]:
-    """What PyTorch's loader showed to this test's acts, as recorded."""
+    """The recorded results of PyTorch's loader for this test's acts."""
     if not _runs_acts(request.node):
         yield
         return
@@ -141,7 +141,7 @@ def verdicts(
 
 @pytest.fixture
 def verdict(request: pytest.FixtureRequest, verdicts: dict[tuple[Story, str], Verdict]) -> Verdict:
-    """What became of the story that the test is marked with."""
+    """The result of the story that the test is marked with."""
     (story, module, _) = _told_by(request.node)[-1]
     return verdicts[story, module]
 
@@ -152,7 +152,7 @@ def both(
     verdicts: dict[tuple[Story, str], Verdict],
     records: Callable[[Peer], Record],
 ) -> tuple[Verdict, Verdict]:
-    """What became of one program: with its peer, and with one import changed."""
+    """The results of one program: with its peer, and with one import changed."""
     story = _told_by(request.node)[0][0]
     theirs, ours = verdicts[story, story.peer.module], verdicts[story, story.peer.ours]
     record = records(story.peer)

@@ -23,7 +23,7 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Say what a batch is, for comparing; the order of a dict's keys is not Paddle's promise."""
+    """Describe a batch, for comparing; Paddle does not promise the order of a dict's keys."""
     import numpy as np
 
     if isinstance(value, dict):

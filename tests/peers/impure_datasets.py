@@ -1,4 +1,4 @@
-"""Datasets that carry something from one sample to the next, each in a way that programs do.
+"""Datasets that keep something from one sample to the next, in the ways of real programs.
 
 Imports NumPy and the standard library alone, so that each library's tests can use them. A sample is
 (an array of two float32, its index); what is carried shows in the array. `KINDS` has one of each.
@@ -29,7 +29,7 @@ _of_module = {"calls": 0}
 
 
 class Impure:
-    """Samples of which `carried(index)` gives the part that depends on those before."""
+    """Samples; `carried(index)` returns the part that depends on those before."""
 
     def __init__(self, sample_s: float = 0.0) -> None:
         self.sample_s = sample_s
@@ -86,7 +86,7 @@ class OwnState(Impure):
 
 
 class Cursor(Impure):
-    """A place in something that is read in order."""
+    """A position in something that is read in order."""
 
     at = 0
 
@@ -207,7 +207,7 @@ class Reused(Impure):
 
 
 class Overlapping(Reused):
-    """Parts of one array, each with elements of the one before."""
+    """Overlapping parts of one array."""
 
     def __init__(self, sample_s: float = 0.0) -> None:
         super().__init__(sample_s)
@@ -234,7 +234,7 @@ class Logged(Impure):
 
 
 def check_made_whole(batches: list[Any], orders: list[list[int]]) -> list[tuple[int, int]]:
-    """Return who made each batch: one worker, sample after sample, each asked for once.
+    """Return the maker of each batch: one worker, sample after sample, each fetched once.
 
     Args:
         batches: of `Logged`, as nested lists; all that its workers made.
@@ -273,7 +273,7 @@ KINDS: dict[str, type[Impure]] = {
 
 
 def make(kind: str, sample_s: float) -> Impure:
-    """Return a dataset, with what lies outside of it as in a fresh process."""
+    """Return a dataset, with all state outside of it as in a fresh process."""
     _of_module["calls"] = 0
     _libc.srand(1)
     return KINDS[kind](sample_s)

@@ -1,4 +1,4 @@
-"""What programs of peer tests tell of themselves: results as JSON, and what they hold.
+"""Reports of programs of peer tests: results as JSON, and held resources.
 
 Imports NumPy and the standard library; knows tensors by what they can do. Holds nothing.
 """
@@ -24,7 +24,7 @@ def tell(result: Any) -> None:
 
 
 def describe(value: Any) -> Any:
-    """Say what a batch is, for comparing across processes: kinds, dtypes, shapes, every value."""
+    """Describe a batch, for comparing across processes: kinds, dtypes, shapes, every value."""
     name = type(value).__name__
     if name in ("Tensor", "DenseTensor"):
         array = np.asarray(value)
@@ -51,7 +51,7 @@ def _content(array: np.ndarray[Any, Any]) -> list[Any]:
 
 
 def outcome(function: Callable[[], Any]) -> Any:
-    """Call; return what it returned, described, or the exception's types and text."""
+    """Call; return the described result, or the exception's types and text."""
     try:
         return ["returned", describe(function())]
     except Exception as error:
@@ -73,7 +73,7 @@ def held() -> dict[str, int]:
 
 
 def excess(before: dict[str, int], grace_s: float = 2.0) -> dict[str, int]:
-    """Return what is held beyond `before` once nothing is, or `grace_s` later."""
+    """Wait until nothing is held beyond `before`, at most `grace_s`; return the excess."""
     deadline = time.monotonic() + grace_s
     while True:
         gc.collect()

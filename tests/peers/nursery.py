@@ -30,7 +30,7 @@ def serve(path: str) -> tuple[str, str] | None:
     print("ready", flush=True)
     poller = select.poll()
     poller.register(listener, select.POLLIN)
-    poller.register(0, select.POLLHUP)  # the test's end of our stdin: gone when the test is
+    poller.register(0, select.POLLHUP)  # the test's end of our stdin: closed when the test ends
     children: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for fd, _ in poller.poll():

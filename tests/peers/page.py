@@ -30,7 +30,7 @@ class Page:
         return found
 
     def firsts(self) -> set[str]:
-        """What the lines are about: the first cells, or the code that these begin with."""
+        """Return the subjects of the lines: the first cells, or the code that they begin with."""
         return {row[0].strip("`").split("`")[0] for row in self.rows()}
 
     def check_cells(self, at_least: int) -> None:

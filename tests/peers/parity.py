@@ -1,4 +1,4 @@
-"""Programs of the parity tests: what stands before their loaders, and how two verdicts agree.
+"""Programs of the parity tests: the text before their loaders, and when two verdicts agree.
 
 Imports the harness. Holds nothing.
 """

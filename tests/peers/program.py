@@ -91,7 +91,7 @@ def demonstration(test: Any) -> Any:
 def demonstrated_by(story: Story, hang_s: float | None = None) -> Callable[[Any], Any]:
     """Mark a test: its fixture `verdict` is what became of the story with its peer.
 
-    `hang_s`: where a hang is what is shown, how long it is watched.
+    `hang_s`: to show a hang, how long to watch it.
     """
     limit_s = story.limit_s if hang_s is None else hang_s
     return lambda test: demonstration(pytest.mark.tells(story, limit_s)(test))
@@ -112,7 +112,7 @@ def compares(story: Story) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a program."""
+    """The result of a program."""
 
     exit_code: int | None  # negative: a signal's number; None: it was killed at its limit
     lines: list[str]
@@ -132,7 +132,7 @@ class Verdict:
         return json.loads(self.lines[-1])
 
     def story(self) -> str:
-        """Everything, for the text of a failing assert."""
+        """All of it, for the text of a failing assert."""
         code = "hung" if self.is_hung else f"exit {self.exit_code}"
         said = "\n".join(self.lines[-20:])
         return f"{code} after {self.wall_s:.1f} s, left {self.left}\n{said}\n{self.stderr[-4000:]}"
@@ -215,7 +215,7 @@ class Nursery:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What programs find in os.environ: one thread of linear algebra each, and our checkout."""
+    """The os.environ of programs: one thread of linear algebra each, and our checkout."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
 
 
@@ -252,7 +252,7 @@ def _watch(
     acts: dict[str, Callable[[int], None]],
     limit_s: float,
 ) -> Verdict:
-    """Read what a program says until it ends or the limit is reached; then end what it left."""
+    """Read a program's output until it ends or the limit is reached; then kill its leftovers."""
     begun = time.monotonic()
     said = {out: b"", err: b""}
     acted = 0
@@ -291,7 +291,7 @@ def _watch(
 
 
 def _read(fd: int, said: dict[int, bytes]) -> bool:
-    """Take what can be read now; False when nothing can, or all ends are closed."""
+    """Read the available output; False if there is none, or all ends are closed."""
     try:
         data = os.read(fd, 1 << 16)
     except BlockingIOError:
@@ -323,7 +323,7 @@ def _members(pid: int) -> list[int]:
 
 
 def _wait_members(pid: int, grace_s: float) -> list[int]:
-    """Wait until nothing of a program lives, at most `grace_s`; return what still does."""
+    """Wait until no process of a program lives, at most `grace_s`; return those that do."""
     never = threading.Event()
     deadline = time.monotonic() + grace_s
     while (left := _members(pid)) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The record: what peers' programs gave and which of their defects were seen, by peer version.
+"""The record: results of peers' programs, and their defects that were seen, by peer version.
 
 Imports the harness and the standard library. A `Record` owns one file of tests/peers/recorded; only
 a run with `--peers record` (make evidence ARGS="--peers record") writes it.
@@ -23,7 +23,7 @@ HOW = 'run `make evidence ARGS="--peers record"`'
 
 
 def version_of(peer: Peer) -> str:
-    """What is installed of a peer: "torch-2.13.0 torchdata-0.11.0", local parts left out."""
+    """The installed versions of a peer: "torch-2.13.0 torchdata-0.11.0", local parts left out."""
     versions = [(name, metadata.version(name).partition("+")[0]) for name in peer.distributions]
     return " ".join(f"{name}-{version}" for name, version in versions)
 
@@ -60,7 +60,7 @@ class Record:
         return Verdict(code, list(lines), "", [], 0.0)
 
     def denies(self, story: Story, theirs: Verdict, ours: Verdict) -> bool:
-        """Whether the record would have passed, or shown, what the peer does not give."""
+        """Whether the record would have passed, or shown, a result that the peer does not give."""
         kept = self.programs.get(key_of(story))
         if kept is None:
             return False
@@ -69,7 +69,7 @@ class Record:
         return [kept["exit_code"], kept["lines"]] != [theirs.exit_code, _plain(theirs.lines)]
 
     def add_program(self, story: Story, theirs: Verdict, ours: Verdict) -> None:
-        """Keep what the peer gave."""
+        """Keep the peer's result."""
         is_same = digest_of(theirs) == digest_of(ours)
         self.programs[key_of(story)] = (
             {"same": digest_of(theirs)}
@@ -83,7 +83,7 @@ class Record:
             self.defects.append(test)
 
     def write(self) -> None:
-        """Write the file, sorted; what another process of this run wrote meanwhile stays."""
+        """Write the file, sorted; keep entries that another process of this run wrote meanwhile."""
         FOLDER.mkdir(exist_ok=True)
         folder = os.open(FOLDER, os.O_RDONLY)
         try:
@@ -101,7 +101,7 @@ class Record:
 
 
 class Acts:
-    """The acts of one test, in their order: digests of what the peer showed.
+    """The acts of one test, in order: digests of the peer's results.
 
     `is_believed`: whether the peer need not run where the digest fits.
     """
@@ -113,7 +113,7 @@ class Acts:
         self._mode = mode
 
     def have(self, what: str) -> bool:
-        """Whether this is what the peer showed; if so, the next act is next."""
+        """Whether this equals the peer's result; if so, advance to the next act."""
         at = len(self.told)
         if at >= len(self._kept) or self._kept[at] != _digest([shown(what)]):
             return False
@@ -121,27 +121,27 @@ class Acts:
         return True
 
     def tell(self, what: str) -> None:
-        """Take what the peer showed just now."""
+        """Take the peer's result of this run."""
         self.told.append(_digest([shown(what)]))
 
     @property
     def is_denied(self) -> bool:
-        """Whether the peer was run and showed something else than is recorded."""
+        """Whether the peer was run and its result differs from the record."""
         return self._mode == "run" and bool(self._kept) and self.told != self._kept
 
 
 def key_of(story: Story) -> str:
-    """What a program is recorded under: its text and arguments."""
+    """The key of a program's record: its text and arguments."""
     return _digest([textwrap.dedent(story.text), *story.args])
 
 
 def digest_of(verdict: Verdict) -> str:
-    """What a program gave: its exit code and all that it printed."""
+    """The result of a program: its exit code and all its output."""
     return _digest([verdict.exit_code, *_plain(verdict.lines)])
 
 
 def _plain(lines: list[str]) -> list[str]:
-    """Without addresses in memory, which are others in each run."""
+    """Without addresses in memory, which differ in each run."""
     return [shown(line) for line in lines]
 
 

@@ -154,7 +154,7 @@ class Many:
 
 
 class Named:
-    """A batch sampler that yields what it is told."""
+    """A batch sampler that yields given keys."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -167,7 +167,7 @@ class Named:
 
 
 def _stacked(samples: list[Any]) -> Any:
-    """Return what the engine's own loader makes of samples."""
+    """Return the batches of the engine's own loader."""
     first = samples[0]
     if isinstance(first, dict):
         return {key: _stacked([each[key] for each in samples]) for key in first}
@@ -211,7 +211,7 @@ def _first(samples: list[Any]) -> Any:
 
 
 def _ready(face: str, value: Any) -> Any:
-    """Return what a face gives where its collate_fn returned a value."""
+    """Return the batch of a face whose collate_fn returned a value."""
     if isinstance(value, dict):
         return {key: _ready(face, each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -249,7 +249,7 @@ def _loader(face: str, cell: str, named: Named, dataset: Any, collate_fn: Any) -
 
 
 def _outcome(make: Callable[[], Any]) -> Any:
-    """Return what comes of a batch: the batch, or the type of what is raised."""
+    """Return the batch, or the type of the exception in its place."""
     try:
         return _told(make())
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:

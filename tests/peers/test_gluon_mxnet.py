@@ -42,7 +42,7 @@ def told(value: Any) -> Any:
 
 
 def both(run: Any) -> Any:
-    """Return what a function of the package gives with ours, having seen that theirs agrees."""
+    """Return the result of a function with our package, after checking that theirs is equal."""
     found = []
     for package in (ours, theirs):
         np.random.seed(7)
@@ -534,8 +534,8 @@ def carried(kind: str, sample_s: float, options: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
-def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) -> None:
-    """With two workers or more, which of them makes a batch is chance in Gluon."""
+def test_what_a_dataset_keeps_between_samples_is_kept_the_same(kind: str, sample_s: float) -> None:
+    """With two workers or more, chance decides which of Gluon's workers makes a batch."""
     for options in ONE_WORKER.values():
         both(carried(kind, sample_s, options))
 
@@ -543,7 +543,9 @@ def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) 
 @pytest.mark.evidence
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
-def test_what_a_dataset_carries_is_the_same_in_every_run(kind: str, sample_s: float) -> None:
+def test_what_a_dataset_keeps_between_samples_is_the_same_in_every_run(
+    kind: str, sample_s: float
+) -> None:
     for options in ONE_WORKER.values():
         run = carried(kind, sample_s, options)
         first = both(run)
@@ -564,12 +566,12 @@ def test_a_batch_is_made_by_one_worker_sample_after_sample(threads: bool) -> Non
 @pytest.mark.evidence
 @pytest.mark.parametrize("threads", [False, True], ids=["processes", "threads"])
 def test_of_gluons_two_workers_the_one_that_is_free_makes_a_batch(threads: bool) -> None:
-    """So runs of Gluon itself agree only where there is one worker."""
+    """So runs of Gluon itself agree only with one worker."""
     dataset = impure_datasets.Logged(0.0, {0: 1.5})
     loader = theirs.DataLoader(dataset, 1, num_workers=2, thread_pool=threads, sampler=range(8))
     batches = [batch.asnumpy().tolist() for batch in loader]
     makers = impure_datasets.check_made_whole(batches, [[index] for index in range(8)])
-    assert len(set(makers[1:5])) == 1  # all that are made ahead of the one that is waited for
+    assert len(set(makers[1:5])) == 1  # all that are made ahead of the one that the loop waits for
     assert makers[0] != makers[1]
 
 

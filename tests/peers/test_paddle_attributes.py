@@ -33,7 +33,7 @@ def test_attributes_of_the_batch_sampler_stay_when_others_are_set() -> None:
         (object(), "must be a list or tuple of variables"),
     ],
 )
-def test_what_is_no_feed_list_is_refused_in_dynamic_mode_too(feed_list: Any, text: str) -> None:
+def test_invalid_feed_lists_are_refused_in_dynamic_mode_too(feed_list: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         DataLoader(list(range(6)), feed_list)
     assert len(list(DataLoader(list(range(6)), [], batch_size=3))) == 2

@@ -54,7 +54,7 @@ def test_batches_are_paddles_in_its_order(more: dict[str, Any]) -> None:
     loader.close()
 
 
-def test_more_workers_come_where_the_loop_waits() -> None:
+def test_workers_are_added_if_the_loop_waits() -> None:
     with ours.DataLoader(Rows(480, 0.004), batch_size=4, num_workers="auto") as loader:
         first = loader.chosen
         list(loader)
@@ -63,7 +63,7 @@ def test_more_workers_come_where_the_loop_waits() -> None:
     assert fixed.num_workers == loader.chosen["num_workers"]
 
 
-def test_attributes_are_the_most_there_may_be_and_mean_auto_again() -> None:
+def test_attributes_are_upper_bounds_and_mean_auto_again() -> None:
     loader = ours.DataLoader(Rows(8), batch_size=4, **AUTO)
     assert isinstance(loader.num_workers, int)
     assert loader.num_workers >= 4
@@ -86,7 +86,7 @@ def test_attributes_are_the_most_there_may_be_and_mean_auto_again() -> None:
         (Rows(8), {"num_workers": "most"}, TypeError, "num_workers must be an int"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     dataset: Any, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):

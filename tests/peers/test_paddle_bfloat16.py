@@ -32,7 +32,7 @@ def test_uint16_is_the_bfloat16_that_paddles_own_loader_gives(
     found = first(DataLoader(rows, batch_size=size, num_workers=workers))
     expected = np.stack(rows[:size]) if size else np.asarray(rows[0])
     if size is None and not isinstance(rows[0], np.ndarray):
-        assert found == rows[0]  # a number stays one, as in Paddle
+        assert found == rows[0]  # a number stays a number, as in Paddle
         return
     assert found.dtype == paddle.bfloat16
     assert found.shape == list(expected.shape)

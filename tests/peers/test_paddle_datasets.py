@@ -65,7 +65,7 @@ class OwnMap(reader.Dataset[int]):
 
 
 def told(act: Callable[[Any], Any], module: Any) -> Any:
-    """What `act` gives with the datasets of `module`, from the same global seed; or its error."""
+    """Return the result or error of `act` with the datasets of `module`, from one global seed."""
     paddle.seed(5)
     try:
         return act(module)
@@ -308,7 +308,7 @@ def test_split_draws_from_the_generator_it_is_given_and_no_other() -> None:
     assert split_by(None) == once
 
 
-def test_split_by_what_paddle_seed_returns_is_what_it_was_in_paddle() -> None:
+def test_split_by_the_result_of_paddle_seed_equals_paddles() -> None:
     theirs = split_by(paddle.seed(3), paddle.io.random_split), paddle.rand([1]).item()
     assert (split_by(paddle.seed(3)), paddle.rand([1]).item()) == theirs
 

@@ -207,7 +207,7 @@ def test_paddle_drops_the_last_group_of_places_without_a_word(verdict: Verdict) 
 
 
 @proved_by(TAIL)
-def test_last_group_of_places_is_dropped_with_a_warning_that_counts(verdict: Verdict) -> None:
+def test_last_group_of_places_is_dropped_with_a_warning_that_counts_it(verdict: Verdict) -> None:
     steps, said = verdict.result
     assert steps == [[0, 1], [2, 3]]
     assert len(said) == 1
@@ -221,7 +221,7 @@ TAIL_ASKED_FOR = Story(
 
 
 @proved_by(TAIL_ASKED_FOR)
-def test_last_group_of_places_comes_when_it_is_asked_for(verdict: Verdict) -> None:
+def test_last_group_of_places_comes_on_request(verdict: Verdict) -> None:
     assert verdict.result == [[[0, 1], [2, 3], [4]], []]
 
 

@@ -286,7 +286,7 @@ def test_paddle_sleeps_half_a_second_before_each_persistent_epoch(verdict: Verdi
 
 
 @proved_by(NEXT_EPOCH)
-def test_no_sleep_stands_before_a_persistent_epoch(verdict: Verdict) -> None:
+def test_a_persistent_epoch_begins_without_a_sleep(verdict: Verdict) -> None:
     assert verdict.result < 0.5
 
 

@@ -1,4 +1,4 @@
-"""An executor that ends lets go of what it was fed in threads of its own, and waits for them.
+"""An executor that ends releases its feeds in its own threads, and waits for these.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """

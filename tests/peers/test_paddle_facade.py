@@ -1,4 +1,4 @@
-"""What the face has beside the arguments: attributes, switches, and what it adds to paddle.io.
+"""The face beyond its arguments: attributes, switches, and additions to paddle.io.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """
@@ -106,7 +106,7 @@ def test_steps_counts_iterations_and_length_counts_batches(num_workers: int) -> 
     assert dropping.steps == len(list(dropping)) == 1
 
 
-def test_next_epoch_is_made_ahead_when_it_is_asked_for() -> None:
+def test_next_epoch_is_prefetched_on_request() -> None:
     import numpy as np
 
     from reader.compat.paddle import DataLoader

@@ -197,7 +197,7 @@ def test_paddle_fails_with_a_type_error_of_its_own_in_pir_mode(verdict: Verdict)
 
 
 @proved_by(PIR)
-def test_loader_that_is_not_iterable_is_refused_in_pir_mode_with_the_way_out(
+def test_loader_that_is_not_iterable_is_refused_in_pir_mode_with_the_remedy(
     verdict: Verdict,
 ) -> None:
     kind, _, text, kinds = verdict.result
@@ -231,7 +231,7 @@ def test_paddle_yields_empty_dicts_when_the_order_is_not_kept(verdict: Verdict) 
 
 
 @proved_by(UNORDERED)
-def test_order_is_kept_and_no_place_is_empty_whatever_the_switch(verdict: Verdict) -> None:
+def test_order_is_kept_and_no_place_is_empty_for_any_switch(verdict: Verdict) -> None:
     asked, sizes = verdict.result
     assert asked == [True, False]
     assert sizes == [[["x", "y"], ["x", "y"]], [["x", "y"]]]

@@ -138,7 +138,7 @@ def test_paddle_hangs_or_crashes_after_a_break(verdict: Verdict) -> None:
 
 
 @proved_by(BREAK)
-def test_break_and_another_epoch_and_the_end_of_the_program_hang_nowhere(
+def test_break_another_epoch_and_the_end_of_the_program_never_hang(
     verdict: Verdict,
 ) -> None:
     assert verdict.result == 2000

@@ -350,7 +350,7 @@ def test_paddle_yields_empty_dicts_when_order_is_not_kept(verdict: Verdict) -> N
 
 
 @proved_by(NO_ORDER)
-def test_order_is_kept_and_no_dict_is_empty_whatever_the_switch_says(verdict: Verdict) -> None:
+def test_order_is_kept_and_no_dict_is_empty_for_any_switch(verdict: Verdict) -> None:
     assert verdict.result == [False, [[["x", "y"], n] for n in range(5)]]
 
 
@@ -424,7 +424,7 @@ def test_paddle_waits_for_a_killed_process_or_loses_its_batches(verdict: Verdict
 
 
 @proved_by(KILLED_CHILD)
-def test_killed_process_is_told_at_once_after_its_batches(verdict: Verdict) -> None:
+def test_killed_process_is_reported_at_once_after_its_batches(verdict: Verdict) -> None:
     kind, seen, wall_s = verdict.result
     assert (kind, seen) == ("WorkerDied", [0.0, 1.0])
     assert wall_s < 20

@@ -1,4 +1,4 @@
-"""Datasets that carry something from sample to sample: the batches are paddle.io's, in every run.
+"""Datasets that keep something between samples: the batches are paddle.io's, in every run.
 
 Imports pytest and the harness; the programs run in processes of their own. Holds nothing.
 """
@@ -50,11 +50,15 @@ def stories(runs: int) -> list[object]:
 
 
 @pytest.mark.parametrize((), stories(1))
-def test_what_a_dataset_carries_is_carried_the_same(both: tuple[Verdict, Verdict]) -> None:
+def test_what_a_dataset_keeps_between_samples_is_kept_the_same(
+    both: tuple[Verdict, Verdict],
+) -> None:
     check_same(both)
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize((), stories(3))
-def test_what_a_dataset_carries_is_the_same_in_every_run(both: tuple[Verdict, Verdict]) -> None:
+def test_what_a_dataset_keeps_between_samples_is_the_same_in_every_run(
+    both: tuple[Verdict, Verdict],
+) -> None:
     check_same(both)

@@ -29,7 +29,7 @@ class Rows(paddle.io.Dataset[Any]):
 
 
 class Net(paddle.nn.Layer):
-    """Remembers what it saw."""
+    """Records its batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def trained() -> tuple[list[float], Any]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")  # of Paddle's own loader
-def test_model_of_paddle_trains_the_same_with_its_loaders_served(
+def test_model_of_paddle_trains_the_same_when_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[int] = []
@@ -98,7 +98,7 @@ def test_subclass_has_its_methods_and_our_engine(workers: int) -> None:
         assert found == [(3, 0.0), (3, 8.0), (3, 16.0)]
 
 
-def test_uninstalled_paddles_class_is_as_it_was() -> None:
+def test_uninstalling_restores_paddles_class() -> None:
     with face.install():
         face.uninstall()
         face.uninstall()

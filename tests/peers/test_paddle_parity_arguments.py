@@ -1,4 +1,4 @@
-"""Arguments: what paddle.io 3.3.1 refuses, with which type and text, and in which order; and here.
+"""Arguments that paddle.io 3.3.1 refuses: the same types, texts and order here.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """
@@ -53,7 +53,7 @@ REFUSED = {
     "length of a stream": "len(DataLoader(Stream()))",
     "unknown argument": "DataLoader(rows, sampler=[1])",
     "no dataset": "DataLoader()",
-    # two at once: the order of the checks decides which is told
+    # two at once: the order of the checks decides which is reported
     "return_list before places": (
         "static(lambda: DataLoader(rows, return_list=False, places='gpu:0'))"
     ),
@@ -159,7 +159,7 @@ def test_what_paddle_accepts_is_accepted_with_the_same_length(
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_unknown_argument_says_what_was_meant(options: dict[str, object], text: str) -> None:
+def test_unknown_argument_suggests_the_nearest_name(options: dict[str, object], text: str) -> None:
     from reader.compat.paddle import DataLoader
 
     (name,) = options

@@ -1,4 +1,4 @@
-"""Loaders of random make: structures, arguments and samplers, the same in paddle.io and here.
+"""Random loaders: structures, arguments and samplers, the same in paddle.io and here.
 
 Imports the harness and pytest; each program draws its loaders from the seed it is given. What
 paddle.io cannot do (breaks, persistent streams, batches without tensors) is not drawn.

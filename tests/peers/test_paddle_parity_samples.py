@@ -228,7 +228,7 @@ TENSORS_OF_COLLATE = {
         "lambda batch: {'x': paddle.to_tensor(np.stack(batch)), 'n': np.float64(2)}"
     ),
 }
-# What paddle.io makes without workers only: with workers it fails, tensors in most runs.
+# Batches that paddle.io makes only without workers: with workers it fails, tensors in most runs.
 WITHOUT_WORKERS = {
     **collated(TENSORS_OF_COLLATE),
     "tensor": "[paddle.to_tensor(row(i)) for i in range(5)]",

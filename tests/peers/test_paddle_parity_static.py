@@ -1,4 +1,4 @@
-"""Static graph: what one iteration yields, and what the executor makes of it, in paddle and here.
+"""Static graph: the result of one iteration, and its use by the executor, in paddle and here.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """

@@ -160,7 +160,7 @@ def test_paddle_fails_in_pir_mode_with_a_text_about_arguments(verdict: Verdict) 
 
 
 @proved_by(PIR)
-def test_pir_mode_is_refused_with_the_ways_out(verdict: Verdict) -> None:
+def test_pir_mode_is_refused_with_the_remedies(verdict: Verdict) -> None:
     assert verdict.result[:2] == ["raised", "ConfigError"]
     for way in ("iterable=True", "OldIrGuard()", "FLAGS_enable_pir_api=0"):
         assert way in verdict.result[2]

@@ -1,4 +1,4 @@
-"""Ragged samples for programs that declare inputs with a LoD: what is fed, and what is refused.
+"""Ragged samples for programs that declare inputs with a LoD: feeds, and refusals.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """
@@ -58,7 +58,7 @@ FED = Story(
 
 
 @proved_by(FED)
-def test_inputs_with_a_lod_get_the_samples_one_behind_the_other(verdict: Verdict) -> None:
+def test_inputs_with_a_lod_get_the_samples_end_to_end(verdict: Verdict) -> None:
     lod = [[0, 1, 3, 6]]
     epoch = [
         [lod, lod, [0.0, 2.0, 2.0, 4.0, 4.0, 4.0], [0, 1, 2]],
@@ -84,7 +84,7 @@ REFUSED = Story(
 
 
 @proved_by(REFUSED)
-def test_ragged_samples_for_an_input_without_lod_are_refused_with_a_way_out(
+def test_ragged_samples_for_an_input_without_lod_are_refused_with_a_remedy(
     verdict: Verdict,
 ) -> None:
     for text in verdict.result:

@@ -165,7 +165,7 @@ def test_cache_reads_when_decorating_and_once() -> None:
     assert [list(cached()), list(cached()), calls] == [[1], [1], [1]]
 
 
-def test_end_told_by_the_mapped_function_does_not_end_the_reader_silently() -> None:
+def test_stop_iteration_of_the_mapped_function_does_not_end_the_reader_silently() -> None:
     def func(item: int) -> int:
         if item == 1:
             raise StopIteration
@@ -195,7 +195,7 @@ def test_misaligned_readers_are_named() -> None:
 
 
 @demonstration
-def test_paddle_takes_none_for_a_misalignment() -> None:
+def test_paddle_mistakes_none_for_a_misalignment() -> None:
     with pytest.raises(paddle.reader.ComposeNotAligned):
         list(paddle.reader.compose(of(1, None), of(2, 3))())
 
@@ -520,7 +520,7 @@ def test_error_in_a_process_is_caught_as_paddle_raises_it_too(kind: str) -> None
     assert len(notes) == (0 if kind == "exit" else 1)  # an exit has it with its cause
 
 
-def test_class_that_allows_no_other_beside_it_comes_as_it_is() -> None:
+def test_exception_class_without_multiple_inheritance_arrives_unchanged() -> None:
     class Lonely(RuntimeError):
         def __init_subclass__(cls) -> None:
             raise TypeError("no subclasses")

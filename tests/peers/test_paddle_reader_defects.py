@@ -85,7 +85,7 @@ BUFFERED_ARRAYS = Story(
 
 
 @demonstrated_by(BUFFERED_ARRAYS)
-def test_paddle_asks_buffered_arrays_for_their_truth(verdict: Verdict) -> None:
+def test_paddle_takes_the_truth_value_of_buffered_arrays(verdict: Verdict) -> None:
     assert verdict.result == [0, "ValueError"]
 
 
@@ -119,7 +119,7 @@ def test_paddle_spins_while_a_mapped_item_waits_for_its_turn(verdict: Verdict) -
 
 
 @proved_by(SPIN)
-def test_mapped_item_waits_for_its_turn_at_rest(verdict: Verdict) -> None:
+def test_mapped_item_waits_for_its_turn_without_spinning(verdict: Verdict) -> None:
     found, busy_s = verdict.result
     assert found == list(range(8))
     assert busy_s < 0.3

@@ -33,7 +33,7 @@ MODULES = (paddle.io, OURS)
 
 
 def told(act: Callable[[Any], Any], module: Any) -> Any:
-    """What `act` gives with the samplers of `module`, from the same global seeds; or its error."""
+    """Return the result or error of `act` with the samplers of `module`, from one global seed."""
     np.random.seed(3)
     paddle.seed(5)
     try:
@@ -299,7 +299,7 @@ def test_batch_sampler_takes_samplers_of_paddle_and_of_the_engine() -> None:
         assert epochs(batches) == [[[0, 1, 2], [3, 4]]] * 2 + [2]
 
 
-def test_batches_of_the_face_can_be_entered_anywhere() -> None:
+def test_batches_of_the_face_open_at_any_position() -> None:
     for make in (
         lambda: samplers.BatchSampler(range(10), batch_size=3),
         lambda: samplers.DistributedBatchSampler(range(20), 2, 2, 1, shuffle=True),
@@ -324,12 +324,12 @@ def test_subclass_that_overrides_iteration_finds_paddles_attributes() -> None:
 
 
 @demonstration
-def test_paddle_ends_an_epoch_early_when_the_generator_of_indices_is_used_up() -> None:
+def test_paddle_ends_an_epoch_early_when_the_generator_of_indices_is_exhausted() -> None:
     sampler = paddle.io.RandomSampler(range(4), generator=iter([3, 2, 1, 0, 3]))  # type: ignore
     assert (list(sampler), list(sampler), len(sampler)) == ([3, 2, 1, 0], [3], 4)
 
 
-def test_generator_of_indices_that_is_used_up_ends_the_epoch_as_paddles_and_says_so() -> None:
+def test_exhausted_generator_of_indices_ends_the_epoch_as_in_paddle_with_a_warning() -> None:
     for module in MODULES:
         sampler = module.RandomSampler(range(4), generator=iter([3, 2, 1, 0, 3]))
         found = []
@@ -413,7 +413,7 @@ def test_paddle_normalises_rows_of_weights_along_the_wrong_axis(rows: Any, match
         list(paddle.io.WeightedRandomSampler(rows, 4))
 
 
-def test_rows_of_weights_are_drawn_each_by_its_own() -> None:
+def test_each_row_of_weights_is_normalised_by_itself() -> None:
     drawn = list(samplers.WeightedRandomSampler(ROWS, 4))
     assert (drawn[:4], set(drawn[4:]) <= {1, 2}) == ([0] * 4, True)
     assert list(samplers.WeightedRandomSampler(SQUARE, 2)) == [0, 0, 1, 1]
@@ -477,12 +477,12 @@ def test_rank_that_does_not_exist_is_refused_at_once() -> None:
 
 
 @demonstration
-def test_paddle_makes_empty_epochs_of_a_one_shot_sampler_that_is_used_up() -> None:
+def test_paddle_makes_empty_epochs_of_an_exhausted_one_shot_sampler() -> None:
     sampler = paddle.io.BatchSampler(sampler=iter(range(3)), batch_size=2)
     assert [list(sampler), list(sampler)] == [[[0, 1], [2]], []]
 
 
-def test_one_shot_sampler_serves_one_epoch_and_is_an_error_in_the_next() -> None:
+def test_one_shot_sampler_works_for_one_epoch_and_is_an_error_in_the_next() -> None:
     sampler = samplers.BatchSampler(sampler=iter(range(3)), batch_size=2)
     assert list(sampler) == [[0, 1], [2]]
     with pytest.raises(reader.SamplerError, match=r"one-shot iterator, .* fresh iterator for each"):

@@ -1,4 +1,4 @@
-"""The record of what peers gave: of the versions installed, whole, and never believed against ours.
+"""The record of peers' results: for the installed versions, whole, and never trusted over ours.
 
 Imports the harness. Writes into a folder of the test's own.
 """
@@ -25,7 +25,7 @@ def gave(*lines: str, exit_code: int = 0) -> Verdict:
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """A record of nothing yet."""
+    """An empty record."""
     monkeypatch.setattr(tests.peers.record, "FOLDER", tmp_path)
     return Record(PADDLE_IO)
 
@@ -45,7 +45,9 @@ def test_the_version_installed_is_recorded(
     assert wanted <= set(record.defects), f"not seen in {version_of(peer)}: {HOW}"
 
 
-def test_what_was_the_same_is_the_peers_while_ours_stays_the_same(record: Record) -> None:
+def test_recorded_equal_results_stand_for_the_peers_while_ours_stay_the_same(
+    record: Record,
+) -> None:
     record.add_program(STORY, gave("1"), gave("1"))
     theirs = record.theirs(STORY, gave("1"))
     assert theirs is not None
@@ -53,19 +55,19 @@ def test_what_was_the_same_is_the_peers_while_ours_stays_the_same(record: Record
 
 
 @pytest.mark.parametrize("ours", [gave("2"), gave("1", "1"), gave("1", exit_code=1)])
-def test_the_peer_has_the_last_word_where_ours_changed(record: Record, ours: Verdict) -> None:
+def test_the_peer_runs_again_if_our_result_changed(record: Record, ours: Verdict) -> None:
     record.add_program(STORY, gave("1"), gave("1"))
     assert record.theirs(STORY, ours) is None
 
 
-def test_what_was_another_thing_is_kept_whole(record: Record) -> None:
+def test_a_result_that_differed_is_recorded_whole(record: Record) -> None:
     record.add_program(STORY, gave("1", exit_code=3), gave("2"))
     theirs = record.theirs(STORY, gave("5"))
     assert theirs is not None
     assert (theirs.exit_code, theirs.lines) == (3, ["1"])
 
 
-def test_only_the_peer_tells_of_a_program_that_is_not_recorded(record: Record) -> None:
+def test_the_peer_runs_a_program_that_is_not_recorded(record: Record) -> None:
     record.add_program(STORY, gave("1"), gave("1"))
     for other in (Story("print(2)"), Story(STORY.text, args=("2",))):
         assert record.theirs(other, gave("1")) is None

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.peer
 
 
 class Draws:
-    """What a worker of a face says of itself, and random numbers of its global states."""
+    """The worker info of a face's worker, and random numbers of its global states."""
 
     def __init__(self, name: int, face: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What a collate_fn put at two places of a batch: the torch face beside PyTorch's own queue."""
+"""Objects at two places of a batch: the torch face beside PyTorch's own queue."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def a_tuple_within_itself(samples: Any) -> Any:
 
 
 def a_lattice(samples: Any) -> Any:
-    """Ways to the tensor: 2 to the 40th."""
+    """2 to the 40th paths to the tensor."""
     made: Any = [row()]
     for _ in range(40):
         made = [made, made]
@@ -177,7 +177,7 @@ EACH = pytest.mark.parametrize("make", MADE)
 
 
 def walk(value: Any, path: str, places: dict[int, str], told: list[Any], leaves: list[Any]) -> None:
-    """Tell what lies at each place, or that it is the very object of an earlier place."""
+    """Describe the object at each place, or name the earlier place of the same object."""
     if id(value) in places and not isinstance(value, (int, str)):
         told.append((path, "is", places[id(value)]))
         return
@@ -214,7 +214,7 @@ def shown(batch: Any) -> list[Any]:
 
 
 @EACH
-def test_workers_keep_what_is_at_two_places_as_the_queue_of_pytorch_does(make: Any) -> None:
+def test_workers_keep_aliases_as_the_queue_of_pytorch_does(make: Any) -> None:
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=make)  # type: ignore[arg-type]
     assert shown(next(iter(loader))) == shown(queued(make(None)))
 
@@ -226,7 +226,7 @@ def test_without_workers_the_batch_is_what_collate_fn_returned_as_in_pytorch(mak
     assert shown(next(iter(ours))) == shown(next(iter(theirs)))
 
 
-def test_samples_without_batching_keep_what_is_at_two_places() -> None:
+def test_samples_without_batching_keep_aliases() -> None:
     samples = [make(None) for make in (a_tensor, views, a_lattice)]
     loader = DataLoader(samples, batch_size=None, num_workers=1, collate_fn=_as_it_is)  # type: ignore[arg-type]
     for found, sample in zip(loader, samples, strict=True):
@@ -245,7 +245,7 @@ def _as_it_is(sample: Any) -> Any:
         if not any(word in make.__name__ for word in ("object", "array", "class"))
     ],
 )
-def test_worker_threads_keep_what_is_at_two_places(make: Any) -> None:
+def test_worker_threads_keep_aliases(make: Any) -> None:
     """Without a pickle there is nothing to find tensors within objects by, nor views of arrays."""
     loader = DataLoader(  # type: ignore[arg-type]
         **EPOCH, num_workers=1, worker_type="thread", collate_fn=make
@@ -253,8 +253,8 @@ def test_worker_threads_keep_what_is_at_two_places(make: Any) -> None:
     assert shown(next(iter(loader))) == shown(make(None))
 
 
-def test_batches_of_one_form_alias_each_as_it_was_made() -> None:
-    """What is known of a form says nothing of the next batch."""
+def test_batches_of_one_form_keep_their_own_aliases() -> None:
+    """Aliases of one batch say nothing about the next batch of the same form."""
 
     def make(samples: list[int]) -> Any:
         one = [row()]
@@ -265,15 +265,15 @@ def test_batches_of_one_form_alias_each_as_it_was_made() -> None:
         assert shown(batch) == shown(queued(make([number])))
 
 
-def test_views_of_a_large_tensor_are_sent_without_the_rest_of_it() -> None:
-    """PyTorch moves the whole storage into shared memory; ours sends what the views see."""
+def test_views_of_a_large_tensor_are_sent_without_its_rest() -> None:
+    """PyTorch moves the whole storage into shared memory; ours sends the range of the views."""
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=small_views_of_a_large_tensor)  # type: ignore[arg-type]
     batch = next(iter(loader))
     assert all(part.untyped_storage().nbytes() < 1000 for part in batch)
 
 
 def test_views_far_apart_in_a_large_tensor_are_sent_each_alone() -> None:
-    """Where they overlap, and see little of what lies between, sharing would send it all."""
+    """If they overlap and cover little of the range, sharing would send all of it."""
 
     def make(samples: Any) -> Any:
         whole = torch.arange(1_000_000.0).reshape(1000, 1000)

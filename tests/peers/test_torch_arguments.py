@@ -1,4 +1,4 @@
-"""Arguments and attributes: what PyTorch's loader refuses, accepts and shows, and ours.
+"""Arguments and attributes that PyTorch's loader refuses, accepts and shows, and ours.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -53,7 +53,7 @@ MEANT = [
 
 @pytest.mark.parametrize("kind", [ours.DataLoader, ours.StatefulDataLoader])
 @pytest.mark.parametrize(("options", "text"), MEANT, ids=lambda each: shown(each)[:20])
-def test_unknown_argument_says_what_was_meant(
+def test_unknown_argument_suggests_the_nearest_name(
     kind: Any, options: dict[str, Any], text: str
 ) -> None:
     (name,) = options
@@ -75,14 +75,14 @@ def test_unknown_argument_says_so_where_pytorchs_class_is_served() -> None:
 
 
 class Passes(ours.DataLoader[int]):
-    """Passes on what it does not know, as loaders of libraries do."""
+    """Passes unknown arguments on, as loaders of libraries do."""
 
     def __init__(self, dataset: Any, extra: int, **options: Any) -> None:
         super().__init__(dataset, **options)
         self.extra = extra
 
 
-def test_subclass_that_passes_arguments_on_is_named_the_unknown_one_and_is_pickled() -> None:
+def test_unknown_argument_of_a_subclass_is_named_and_the_subclass_is_pickled() -> None:
     with pytest.raises(TypeError, match=r"'batch': did you mean batch_size\?"):
         Passes(ROWS, extra=1, batch=2)
     copied = pickle.loads(pickle.dumps(Passes(ROWS, 5, batch_size=3)))
@@ -254,7 +254,7 @@ def test_pin_memory_device_is_deprecated_the_same() -> None:
 @pytest.mark.parametrize(
     "options", [{"num_workers": 1, "prefetch_factor": 0}, {"timeout": 1}], ids=str
 )
-def test_what_pytorch_finds_out_when_iterating_is_refused_when_made(
+def test_errors_that_pytorch_raises_at_iter_are_raised_when_made(
     loader: Any, options: dict[str, Any]
 ) -> None:
     if loader is ours.DataLoader:

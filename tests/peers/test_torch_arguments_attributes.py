@@ -1,4 +1,4 @@
-"""Attributes, copies and iterators: what programs read of PyTorch's loader, and of ours.
+"""Attributes, copies and iterators that programs read from PyTorch's loader, and from ours.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -151,7 +151,7 @@ def test_loaders_are_copied_and_pickled_the_same(again: Any, workers: int) -> No
 
 
 def test_loader_with_living_persistent_workers_is_not_pickled_with_them() -> None:
-    """PyTorch refuses it for the iterator inside; ours may leave it out, and does not share it."""
+    """PyTorch refuses it because of the iterator inside; ours leaves the iterator out."""
     made = ours.DataLoader(ROWS, 3, num_workers=1, persistent_workers=True)
     first = [batch[1].tolist() for batch in made]
     with contextlib.suppress(NotImplementedError):
@@ -292,7 +292,7 @@ def test_loader_reports_its_workers_and_counts(persistent: bool) -> None:
     loader.close()
 
 
-def test_options_are_made_of_attributes_that_are_compared_before_they_are_used_again() -> None:
+def test_options_are_made_again_only_if_an_attribute_changed() -> None:
     made = ours.DataLoader(ROWS)
     maker = engine.EngineMaker()
     before = maker.options(made)
@@ -315,7 +315,7 @@ def test_options_are_made_of_attributes_that_are_compared_before_they_are_used_a
     ],
     ids=shown,
 )
-def test_a_changed_attribute_is_heeded_by_the_next_epoch(
+def test_a_changed_attribute_takes_effect_in_the_next_epoch(
     change: dict[str, Any], found: Any
 ) -> None:
     made = ours.DataLoader(range(6), batch_size=2)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def test_batches_are_those_of_one_worker_in_their_order(kind: Any, more: dict[st
 
 
 @LOADERS
-def test_more_workers_come_and_stay_for_the_next_epoch(kind: Any) -> None:
+def test_added_workers_stay_for_the_next_epoch(kind: Any) -> None:
     loader = kind(Slow(0.004, 480), 4, num_workers="auto")
     first = loader.chosen
     assert first["num_workers"] >= 2
@@ -61,7 +61,7 @@ def test_more_workers_come_and_stay_for_the_next_epoch(kind: Any) -> None:
     found = loader.chosen
     assert first["num_workers"] < found["num_workers"] <= loader.num_workers
     batches = iter(loader)
-    assert len(batches._workers) >= found["num_workers"]  # it begins with what was found
+    assert len(batches._workers) >= found["num_workers"]  # it begins with the numbers found before
     list(batches)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those may be more than the processors
@@ -70,7 +70,7 @@ def test_more_workers_come_and_stay_for_the_next_epoch(kind: Any) -> None:
 
 
 @LOADERS
-def test_attributes_are_the_most_there_may_be_and_mean_auto_again(kind: Any) -> None:
+def test_attributes_are_upper_bounds_and_mean_auto_again(kind: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # they are no more than the processors at first
         loader = kind(Rows(8), 4, **AUTO)
@@ -87,7 +87,7 @@ def test_attributes_are_the_most_there_may_be_and_mean_auto_again(kind: Any) -> 
         assert len(list(each)) == 2
 
 
-def test_numbers_that_are_set_later_are_what_there_is() -> None:
+def test_numbers_that_are_set_later_take_effect() -> None:
     loader = ours.DataLoader(Rows(8), 4, num_workers="auto")
     assert len(list(loader)) == 2
     loader.num_workers = 1
@@ -115,7 +115,7 @@ def test_numbers_that_are_set_later_are_what_there_is() -> None:
         (Rows(8), {"num_workers": "most"}, TypeError, "num_workers must be an int"),
     ],
 )
-def test_what_cannot_be_is_refused_when_the_loader_is_made(
+def test_invalid_arguments_are_refused_when_the_loader_is_made(
     kind: Any, dataset: Any, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_refused_when_the_loader_is_made(
 
 
 def changing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the number of workers change at each look."""
+    """Change the number of workers at each reading."""
     rng = np.random.default_rng(3)
 
     def read(self: Any, now: Any) -> Choice:
@@ -137,7 +137,7 @@ def changing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @LOADERS
-def test_with_a_seed_augmentation_is_the_same_whoever_makes_it(
+def test_with_a_seed_augmentation_is_the_same_with_any_worker(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changing(monkeypatch)
@@ -173,7 +173,7 @@ def test_each_worker_that_comes_later_is_initialised(tmp_path: Any) -> None:
 
 
 @LOADERS
-def test_auto_may_be_set_on_a_loader_that_there_is(kind: Any) -> None:
+def test_auto_may_be_set_on_an_existing_loader(kind: Any) -> None:
     loader = kind(Slow(0.004, 48), 4, num_workers=1)
     expected = shown(loader)
     loader.num_workers = loader.prefetch_factor = "auto"
@@ -189,7 +189,7 @@ def test_auto_may_be_set_on_a_loader_that_there_is(kind: Any) -> None:
 @LOADERS
 @pytest.mark.parametrize("name", ["num_workers", "prefetch_factor"])
 @pytest.mark.parametrize("value", ["many", 2.5])
-def test_what_is_no_count_is_refused_as_argument_and_attribute(
+def test_an_invalid_count_is_refused_as_argument_and_attribute(
     kind: Any, name: str, value: Any
 ) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be an int, got {value!r}"):

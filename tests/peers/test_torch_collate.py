@@ -144,7 +144,7 @@ def test_lazily_changed_tensors_are_stacked_where_workers_of_pytorch_fail(
         assert torch.equal(ours, torch.stack(samples))
 
 
-def test_forms_that_take_turns_are_each_collated_right(road: Road) -> None:
+def test_alternating_forms_are_each_collated_right(road: Road) -> None:
     forms = [
         made(ALIKE[name]) for name in ("tuples", "dicts", "strings", "ints", "ints and floats")
     ]
@@ -240,7 +240,7 @@ def test_a_default_device_counts(road: Road) -> None:
     check_same(ours, theirs)
 
 
-def test_rows_that_were_stacked_before_an_unlike_one_keep_their_types(road: Road) -> None:
+def test_rows_stacked_before_an_unlike_sample_keep_their_types(road: Road) -> None:
     seen: list[Any] = []
 
     def look(batch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Workers that die or leave: what PyTorch 2.13 loses or waits for, and what comes here.
+"""Workers that die or exit: PyTorch 2.13 loses batches or waits; the same programs here.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -38,7 +38,7 @@ def test_pytorch_loses_every_batch_in_flight_of_a_killed_worker_or_hangs(verdict
 
 
 @proved_by(KILLED_WORKER)
-def test_killed_worker_costs_its_one_batch_and_the_iteration_goes_on(verdict: Verdict) -> None:
+def test_killed_worker_loses_one_batch_and_the_iteration_goes_on(verdict: Verdict) -> None:
     found = verdict.result
     assert found == [[0], "WorkerExit", [2], [3], [4], [5], [6], [7]]
 
@@ -81,7 +81,7 @@ CLEAN_EXIT = story(
 
 
 @demonstrated_by(CLEAN_EXIT, hang_s=3.5)
-def test_pytorch_waits_five_seconds_before_it_sees_that_a_worker_left(verdict: Verdict) -> None:
+def test_pytorch_notices_a_worker_that_left_after_five_seconds(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
 

@@ -1,4 +1,4 @@
-"""Errors of the user's own code: what PyTorch 2.13 loses or waits for, and what comes here.
+"""Errors of the user's code: PyTorch 2.13 loses batches or waits; the same programs here.
 
 Imports the harness and pytest; the stories run in processes of their own. Holds nothing.
 """
@@ -230,14 +230,14 @@ def test_pytorch_ends_in_silence_after_a_generator_raised_in_a_worker(verdict: V
 
 
 @proved_by(BROKEN_GENERATOR[0])
-def test_what_a_dead_generator_had_left_is_told_as_an_error_without_workers(
+def test_lost_rest_of_a_dead_generator_is_an_error_without_workers(
     verdict: Verdict,
 ) -> None:
     assert verdict.result == [[0], [1], [2], "LookupError", "DatasetError"]
 
 
 @proved_by(BROKEN_GENERATOR[1])
-def test_what_a_dead_generator_had_left_is_told_as_an_error_in_a_worker(verdict: Verdict) -> None:
+def test_lost_rest_of_a_dead_generator_is_an_error_in_a_worker(verdict: Verdict) -> None:
     assert verdict.result == [[0], [1], [2], "LookupError", "DatasetError"]
 
 

@@ -320,7 +320,7 @@ ELSEWHERE = story(
 
 
 @demonstrated_by(ELSEWHERE)
-def test_pytorch_raises_in_the_midst_of_other_code_when_a_worker_dies(verdict: Verdict) -> None:
+def test_pytorch_raises_in_unrelated_code_when_a_worker_dies(verdict: Verdict) -> None:
     assert verdict.result == "disturbed"
 
 

@@ -1,4 +1,4 @@
-"""Orders, seeds and shards: what PyTorch 2.13 costs or repeats, and the same programs here.
+"""Orders, seeds and shards: costs and repetitions of PyTorch 2.13, and the same programs here.
 
 Imports the harness and pytest; the stories run in processes of their own. Holds nothing.
 """
@@ -154,7 +154,7 @@ NAIVE_STREAM = story(
 
 
 @demonstrated_by(NAIVE_STREAM)
-def test_streams_that_know_no_workers_are_repeated_by_pytorch(verdict: Verdict) -> None:
+def test_streams_that_ignore_workers_are_repeated_by_pytorch(verdict: Verdict) -> None:
     assert verdict.result == [[[0], [0], [1], [1], [2], [2], [3], [3]], None]
 
 
@@ -175,10 +175,10 @@ ONE_SHOT = story(
 
 
 @demonstrated_by(ONE_SHOT)
-def test_used_up_sampler_is_a_silent_empty_epoch_in_pytorch(verdict: Verdict) -> None:
+def test_exhausted_sampler_is_a_silent_empty_epoch_in_pytorch(verdict: Verdict) -> None:
     assert verdict.result == [[[1], [2], [3]], 0]
 
 
 @proved_by(ONE_SHOT)
-def test_used_up_sampler_is_an_error(verdict: Verdict) -> None:
+def test_exhausted_sampler_is_an_error(verdict: Verdict) -> None:
     assert verdict.exit_code != 0 or verdict.result[1] == 1, verdict.story()

@@ -43,7 +43,7 @@ SAME_ORDER = story(
 
 
 @demonstrated_by(SAME_ORDER)
-def test_torchdata_shuffles_otherwise_than_pytorch(verdict: Verdict) -> None:
+def test_torchdata_shuffles_differently_from_pytorch(verdict: Verdict) -> None:
     plain, generator, stateful, stateful_generator = verdict.result
     assert plain != stateful
     assert generator != stateful_generator
@@ -118,18 +118,18 @@ def test_torchdata_refuses_a_state_of_other_workers(verdict: Verdict) -> None:
 
 
 @demonstrated_by(OTHER_WORKERS[0, 2])
-def test_torchdata_refuses_a_state_of_no_workers(verdict: Verdict) -> None:
+def test_torchdata_refuses_a_state_without_workers(verdict: Verdict) -> None:
     assert verdict.exit_code == 1
 
 
 @proved_by(OTHER_WORKERS[2, 1])
-def test_state_goes_on_with_other_workers(verdict: Verdict) -> None:
+def test_state_resumes_with_other_workers(verdict: Verdict) -> None:
     whole, resumed = verdict.result
     assert resumed == whole
 
 
 @proved_by(OTHER_WORKERS[0, 2])
-def test_state_of_no_workers_goes_on_with_workers(verdict: Verdict) -> None:
+def test_state_without_workers_resumes_with_workers(verdict: Verdict) -> None:
     whole, resumed = verdict.result
     assert resumed == whole
 
@@ -160,12 +160,12 @@ COST = story(
 
 
 @demonstrated_by(COST)
-def test_torchdata_makes_every_index_again_for_a_resume(verdict: Verdict) -> None:
+def test_torchdata_draws_every_index_again_for_a_resume(verdict: Verdict) -> None:
     assert verdict.result[0] >= 30  # MiB of Python ints
 
 
 @proved_by(COST)
-def test_resume_makes_no_index_that_it_does_not_need(verdict: Verdict) -> None:
+def test_resume_draws_only_needed_indices(verdict: Verdict) -> None:
     mebibytes, length = verdict.result
     assert mebibytes <= 2
     assert length < 4000
@@ -192,7 +192,7 @@ DAMAGED = story(
 
 
 @demonstrated_by(DAMAGED)
-def test_torchdata_takes_a_foreign_state_or_fails_by_assert(verdict: Verdict) -> None:
+def test_torchdata_accepts_a_foreign_state_or_fails_by_assert(verdict: Verdict) -> None:
     assert not all("ValueError" in kinds for kinds in verdict.result)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's tensors and samplers at the ends of what is legal arrive as from its own loader.
+"""PyTorch's tensors and samplers at the legal extremes arrive as from its own loader.
 
 Imports pytest, torch and the harness. Holds nothing.
 """

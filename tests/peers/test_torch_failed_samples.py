@@ -22,7 +22,9 @@ WAYS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_batches_go_on_without_what_failed(way: dict[str, Any], kind: Any, on_error: str) -> None:
+def test_batches_go_on_without_failed_samples(
+    way: dict[str, Any], kind: Any, on_error: str
+) -> None:
     loader = kind(Files(), batch_size=8, on_error=on_error, error_budget=4, **way)
     for epoch in range(2):
         batches = list(loader)

@@ -1,4 +1,4 @@
-"""Datasets that carry something from sample to sample: the batches are PyTorch's, in every run.
+"""Datasets that keep something between samples: the batches are PyTorch's, in every run.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -73,7 +73,7 @@ def epochs(kind: str, sample_s: float, workers: int, stays: bool = False) -> Any
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("sample_s", [0.0, SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", [*KINDS, *MORE])
-def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) -> None:
+def test_what_a_dataset_keeps_between_samples_is_kept_the_same(kind: str, sample_s: float) -> None:
     check_same(epochs(kind, sample_s, 0))
     check_same(epochs(kind, sample_s, 2))
     check_same(epochs(kind, sample_s, 5, stays=True))
@@ -82,7 +82,7 @@ def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("sample_s", [0.0, SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", [*KINDS, *MORE])
-def test_loader_with_a_state_carries_the_same(kind: str, sample_s: float) -> None:
+def test_loader_with_a_state_keeps_the_same_between_samples(kind: str, sample_s: float) -> None:
     for workers in (0, 2):
         act = epochs(kind, sample_s, workers)
         check_same_result(act, torch.utils.data.DataLoader, StatefulDataLoader)
@@ -90,7 +90,7 @@ def test_loader_with_a_state_carries_the_same(kind: str, sample_s: float) -> Non
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("kind", [*KINDS, *MORE])
-def test_what_a_dataset_carries_is_the_same_in_every_run(kind: str) -> None:
+def test_what_a_dataset_keeps_between_samples_is_the_same_in_every_run(kind: str) -> None:
     for workers in (0, 1, 2, 5):
         act = epochs(kind, SLOW_S, workers)
         for _ in range(3):

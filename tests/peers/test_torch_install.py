@@ -1,4 +1,4 @@
-"""`install()`: programs and libraries that construct PyTorch's loader get ours, whole and back.
+"""`install()`: programs and libraries that construct PyTorch's loader get ours; `uninstall()`.
 
 Imports pytest, torch and the torch face; Accelerate's, Lightning's and transformers' own programs
 run in processes of their own, where nothing else is installed.
@@ -55,7 +55,7 @@ class Wrapping(Imported[Any]):
 
 
 class Abstract(abc.ABC):  # noqa: B024
-    """What a subclass has beside the loader."""
+    """The attributes of a subclass beside the loader's."""
 
 
 class Mixed(Abstract, Imported[Any]):
@@ -138,7 +138,7 @@ def test_del_of_a_subclass_is_called_for_its_own_objects_alone() -> None:
     assert ended == [0, 1]
 
 
-def test_subclass_that_cannot_be_served_says_so_and_keeps_pytorchs_engine() -> None:
+def test_subclass_that_cannot_be_derived_from_warns_and_keeps_pytorchs_engine() -> None:
     with pytest.warns(UserWarning, match=r"Final is not served by reader.*no subclasses") as said:
         made = Final(range(4), 2)
     assert said[0].filename == __file__
@@ -163,7 +163,7 @@ def test_signature_and_arguments_are_pytorchs() -> None:
     assert inspect.signature(data.DataLoader) == shown
 
 
-def test_uninstalled_all_is_as_it_was_and_loaders_of_ours_stay_ours() -> None:
+def test_uninstalling_restores_all_and_our_loaders_stay_ours() -> None:
     before: Any = Before(range(4), 2, num_workers=1, persistent_workers=True)
     values(before)
     face.uninstall()
@@ -175,7 +175,7 @@ def test_uninstalled_all_is_as_it_was_and_loaders_of_ours_stay_ours() -> None:
     before.close()
 
 
-def test_loaders_made_before_are_left_alone() -> None:
+def test_loaders_made_before_are_not_changed() -> None:
     face.uninstall()
     made = Before(range(4), 2)
     with face.install():
@@ -218,14 +218,14 @@ SCRIPT = """
 
 @pytest.mark.evidence
 @pytest.mark.timeout(120)
-def test_script_that_accelerate_ships_passes_with_its_loaders_served(tmp_path: Path) -> None:
+def test_script_that_accelerate_ships_passes_when_installed(tmp_path: Path) -> None:
     last = run(tmp_path, SCRIPT, script_of_accelerate("test_script.py"))
     noun, epochs = last.split()
     assert noun == "epochs:"
     assert int(epochs) > 20
 
 
-# prints what prepared loaders are, and what was said
+# prints the classes of prepared loaders, and the warnings
 PREPARED = """
     import json, sys, warnings
     from accelerate import Accelerator
@@ -267,13 +267,13 @@ def test_loader_of_ours_inside_accelerate_says_once_that_it_was_replaced(tmp_pat
 
 @pytest.mark.evidence
 @pytest.mark.timeout(240)
-def test_lightning_trains_the_same_with_its_loaders_served(tmp_path: Path) -> None:
+def test_lightning_trains_the_same_when_installed(tmp_path: Path) -> None:
     install = "import reader.compat.torch\n    reader.compat.torch.install()\n"
     ours = run(tmp_path, f"\n    {install}{LIGHTNING}", TORCH, "2")
     check_same_text(ours, lambda: run(tmp_path, LIGHTNING, TORCH, "2"))
 
 
-# argv: "installed" or not; prints what the Trainer's model saw, and whose loader it trained with
+# argv: "installed" or not; prints the batches of the Trainer's model, and the loader's origin
 TRAINER = """
     import contextlib, json, sys
     import torch
@@ -325,7 +325,7 @@ TRAINER = """
 
 
 @pytest.mark.timeout(240)
-def test_trainer_of_transformers_trains_the_same_with_its_loaders_served(tmp_path: Path) -> None:
+def test_trainer_of_transformers_trains_the_same_when_installed(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     torchs = json.loads(run(tmp_path, TRAINER, "left alone"))
     ours = json.loads(run(tmp_path, TRAINER, "installed"))
@@ -333,7 +333,7 @@ def test_trainer_of_transformers_trains_the_same_with_its_loaders_served(tmp_pat
     assert ours[1:] == torchs[1:]
 
 
-def test_nothing_is_said_of_a_loader_that_no_library_replaces() -> None:
+def test_no_warning_for_a_loader_that_no_library_replaces() -> None:
     face.uninstall()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""What PyTorch's own tests ask of batches and workers that last, asked of ours.
+"""PyTorch's own tests of batches and persistent workers, in our words, for our loader.
 
 Imports pytest, torch and the harness. Holds nothing.
 """

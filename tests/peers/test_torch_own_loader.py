@@ -1,4 +1,4 @@
-"""What PyTorch's own tests ask of a DataLoader, asked of ours in our own words.
+"""PyTorch's own tests of a DataLoader, in our words, for our loader.
 
 Imports pytest, torch and the harness; everything runs in this process. Holds nothing.
 """
@@ -104,7 +104,7 @@ def test_ctrl_c_in_a_sample_and_in_a_sampler_costs_no_batch() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), CancelledError()])
-def test_what_is_no_exception_passes_without_workers(error: BaseException) -> None:
+def test_base_exceptions_are_raised_unchanged_without_workers(error: BaseException) -> None:
     class Raises(Rows):
         def __getitem__(self, index: int) -> Any:
             raise error
@@ -246,7 +246,7 @@ def test_worker_init_fn_may_seed_again() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 2**64 - 1}, {"seed": 3, "worker_type": "thread"}])
-def test_seeds_of_batches_are_told_apart_and_fit_into_a_tensor(options: dict[str, Any]) -> None:
+def test_seeds_of_batches_differ_and_fit_into_a_tensor(options: dict[str, Any]) -> None:
     """PyTorch's own tests collate `torch.initial_seed()`, which must therefore be an int64."""
     kind = DataLoader if options else StatefulDataLoader
     found = [int(batch) for batch in kind(SeedOf(64), num_workers=2, **options)]
@@ -269,7 +269,7 @@ def test_error_of_worker_init_fn_comes_as_that_workers_first_batch(kind: str) ->
 
 
 class EpochStart(IterableDataset[Any]):
-    """Tells what its worker knows of itself."""
+    """Yields the info of its worker."""
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
@@ -279,7 +279,7 @@ class EpochStart(IterableDataset[Any]):
         yield info.id, info.num_workers, info.seed, info.dataset is self, os.getpid()
 
 
-def test_worker_info_is_told_in_workers_and_nowhere_else() -> None:
+def test_worker_info_is_given_in_workers_and_nowhere_else() -> None:
     assert get_worker_info() is None
     batches = iter(DataLoader(EpochStart(), None, num_workers=2))
     pids = [worker.pid for worker in batches._workers]

@@ -1,4 +1,4 @@
-"""What PyTorch's own tests ask of worker processes and their ends, asked of ours in our own words.
+"""PyTorch's own tests of worker processes and their ends, in our words, for our loader.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """
@@ -279,7 +279,7 @@ NOT_IN_ORDER = story(
 
 
 @proved_by(NOT_IN_ORDER)
-def test_batches_come_as_they_are_ready_when_no_order_is_asked_for(verdict: Verdict) -> None:
+def test_batches_come_as_they_are_ready_with_in_order_false(verdict: Verdict) -> None:
     found = verdict.result
     assert [0] not in found[:2]
     assert sorted(found) == [[index] for index in range(8)]

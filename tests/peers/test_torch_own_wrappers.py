@@ -37,7 +37,7 @@ def numbers(batches: Any) -> list[list[int]]:
 
 
 @WORKERS
-def test_endless_batch_sampler_put_in_by_unlocking_the_loader_is_used(workers: int) -> None:
+def test_endless_batch_sampler_set_by_unlocking_the_loader_is_used(workers: int) -> None:
     """As timm's loader does, to keep workers over epochs."""
 
     def act(loader: Any) -> Any:
@@ -65,7 +65,7 @@ def test_endless_batch_sampler_put_in_by_unlocking_the_loader_is_used(workers: i
 
 
 @WORKERS
-def test_endless_batch_sampler_put_in_past_the_lock_is_used(workers: int) -> None:
+def test_endless_batch_sampler_set_past_the_lock_is_used(workers: int) -> None:
     """As the loader of ultralytics does; it also ends workers by hand."""
 
     def act(loader: Any) -> Any:
@@ -100,7 +100,7 @@ def test_endless_batch_sampler_put_in_past_the_lock_is_used(workers: int) -> Non
 
 
 @WORKERS
-def test_sampler_put_into_the_batch_sampler_is_used(workers: int) -> None:
+def test_sampler_set_in_the_batch_sampler_is_used(workers: int) -> None:
     """As Accelerate does."""
 
     def act(loader: Any) -> Any:
@@ -118,7 +118,7 @@ def test_sampler_put_into_the_batch_sampler_is_used(workers: int) -> None:
 
 
 @WORKERS
-def test_generator_put_into_the_sampler_is_used(workers: int) -> None:
+def test_generator_set_in_the_sampler_is_used(workers: int) -> None:
     def act(loader: Any) -> Any:
         made = loader(Rows(7), 3, True, num_workers=workers)
         found = [numbers(made)]
@@ -129,7 +129,7 @@ def test_generator_put_into_the_sampler_is_used(workers: int) -> None:
 
 
 @WORKERS
-def test_loader_made_again_of_the_attributes_of_another_is_the_same(workers: int) -> None:
+def test_loader_made_from_the_attributes_of_another_is_the_same(workers: int) -> None:
     """As Lightning does: each parameter of the constructor is asked of the loader by its name."""
 
     def act(loader: Any) -> Any:
@@ -146,7 +146,7 @@ def test_loader_made_again_of_the_attributes_of_another_is_the_same(workers: int
 
 
 def test_every_argument_is_an_attribute_of_that_name() -> None:
-    """So that a loader can be made again of another's attributes, ours included."""
+    """So that a loader can be made from another's attributes, ours included."""
     import reader.compat.torch
 
     made = reader.compat.torch.DataLoader(Rows(7), 3, seed=5, num_workers=1, worker_retries=2)
@@ -189,7 +189,7 @@ def test_iterator_made_by_hand_and_kept_gives_the_same(workers: int) -> None:
 
 
 @WORKERS
-def test_persistent_iterator_that_was_forgotten_is_made_anew(workers: int) -> None:
+def test_persistent_iterator_that_was_dropped_is_made_anew(workers: int) -> None:
     """As Lightning does to end persistent workers: `loader._iterator = None`."""
 
     def act(loader: Any) -> Any:

@@ -30,7 +30,7 @@ from tests.peers.torch_samples import (
 
 pytestmark = pytest.mark.peer
 WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
-SOME = pytest.mark.parametrize("workers", [0, 2])  # where the order alone matters: forks cost time
+SOME = pytest.mark.parametrize("workers", [0, 2])  # if only the order matters: forks cost time
 
 
 class Fails(Augmented):
@@ -48,15 +48,15 @@ class Fails(Augmented):
 
 
 def taken_of(batches: Any) -> Any:
-    """The next batch, or that it failed."""
+    """The next batch, or a note that it failed."""
     try:
         return next(batches)
     except ValueError:
         return "failed"
 
 
-def test_what_pytorch_showed_is_believed(request: pytest.FixtureRequest) -> None:
-    """Else its loader runs again in every test, which takes minutes and is seen nowhere."""
+def test_recorded_results_of_pytorch_are_used(request: pytest.FixtureRequest) -> None:
+    """Otherwise its loader runs again in every test, which takes minutes unnoticed."""
 
     def act(loader: Any) -> Any:
         return list(loader(range(7), 3))
@@ -153,7 +153,7 @@ def test_generator_decides_order_and_seeds_and_goes_on_the_same(workers: int) ->
 
 @WORKERS
 @pytest.mark.parametrize("persistent", [False, True])
-def test_workers_are_told_the_same_of_themselves(workers: int, persistent: bool) -> None:
+def test_worker_info_is_the_same(workers: int, persistent: bool) -> None:
     def act(loader: Any) -> Any:
         options = {"persistent_workers": persistent and workers > 0}
         made = loader(Seeds(), 2, num_workers=workers, **options)

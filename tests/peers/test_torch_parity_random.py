@@ -1,4 +1,4 @@
-"""Loaders of random make: PyTorch's and ours yield the same, to the last bit.
+"""Random loaders: PyTorch's and ours yield the same, to the last bit.
 
 Imports pytest, torch and the harness. Holds nothing.
 """

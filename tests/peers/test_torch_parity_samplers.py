@@ -24,7 +24,7 @@ from tests.peers.torch_samples import (
 
 pytestmark = pytest.mark.peer
 WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
-SOME = pytest.mark.parametrize("workers", [0, 2])  # where the order alone matters: forks cost time
+SOME = pytest.mark.parametrize("workers", [0, 2])  # if only the order matters: forks cost time
 
 
 class Even(data.Sampler[int]):
@@ -262,7 +262,7 @@ def test_two_iterators_side_by_side_give_the_same(workers: int) -> None:
 @SOME
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epoch_after_a_break_gives_the_same(workers: int, persistent: bool) -> None:
-    """Random draws of persistent workers aside: how far they were ahead is a matter of time."""
+    """Without the draws of persistent workers: how far they were ahead depends on timing."""
 
     def act(loader: Any) -> Any:
         made = loader(

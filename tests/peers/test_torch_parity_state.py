@@ -1,4 +1,4 @@
-"""What a state means: torchdata's StatefulDataLoader 0.11 and ours, at every batch of an epoch.
+"""The meaning of a state: torchdata's StatefulDataLoader 0.11 and ours, at each batch.
 
 Imports pytest, torchdata and the harness. Holds nothing.
 """
@@ -117,7 +117,7 @@ def test_state_of_every_batch_means_the_same(name: str, workers: int) -> None:
 
 @WORKERS
 def test_nothing_is_left_after_a_short_last_batch(workers: int) -> None:
-    """The batch that exhausts it; torchdata repeats a worker's part, or all of it."""
+    """The batch that exhausts it; torchdata repeats a worker's shard, or all of it."""
     for make in (
         lambda kind, **o: kind(Numbers(9), 2, **o),
         lambda kind, **o: kind(Rows(7), 2, sampler=Order(7), **o),
@@ -130,7 +130,7 @@ def test_nothing_is_left_after_a_short_last_batch(workers: int) -> None:
 @pytest.mark.sampled(2)
 @WORKERS
 @pytest.mark.parametrize("every", [1, 3, 0, None])
-def test_stream_goes_on_exactly_however_often_its_state_is_looked_at(
+def test_stream_resumes_exactly_however_often_its_state_is_taken(
     every: int | None, workers: int
 ) -> None:
     def make(kind: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a batch is made of: PyTorch's collating and converting, and ours, type by type.
+"""The values of a batch: PyTorch's collating and converting, and ours, type by type.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -189,7 +189,7 @@ class Whole(Made):
 
 
 def each_kind(made: Any, kinds: Any, count: int = 1) -> dict[str, list[Any]]:
-    """What a loader makes of `count` batches of each kind: described, or the error of each."""
+    """The batches of `count` steps of each kind, described, or the error of each."""
     batches = iter(made)
     found: dict[str, list[Any]] = {kind: [] for kind in kinds}
     for kind in kinds:
@@ -276,7 +276,7 @@ def test_samples_that_cannot_be_collated_are_refused_the_same(kind: str, workers
 
 
 class Cell:
-    """A value that PyTorch knows how to collate once it is told."""
+    """A value that PyTorch collates if a rule is registered."""
 
     def __init__(self, value: int) -> None:
         self.value = value

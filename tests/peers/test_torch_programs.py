@@ -1,4 +1,4 @@
-"""Training programs that others wrote and ship, fed by the torch face in the loader's place.
+"""Training programs that others ship, fed by the torch face instead of their loader.
 
 Accelerate's own test scripts run as they are installed; Lightning's Trainer trains a model that it
 ships. Each program runs in a process of its own, where `DataLoader` is one or the other.
@@ -120,7 +120,7 @@ LIGHTNING = """
 
 
 def run(folder: Path, text: str, *args: str) -> str:
-    """Run a program; return what it printed last."""
+    """Run a program; return its last line."""
     path = folder / "program.py"
     path.write_text(textwrap.dedent(text))
     environment = {

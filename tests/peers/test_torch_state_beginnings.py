@@ -1,4 +1,4 @@
-"""States from before the first batch hold what each worker begins with, as torchdata's do.
+"""States from before the first batch hold the first state of each worker, as torchdata's do.
 
 Imports pytest, torch, torchdata and the torch face. Each dataset that is made is like no other one,
 so that what a resumed run gives can come from the state alone.
@@ -115,7 +115,7 @@ def make(kind: Any, dataset: Any, **options: Any) -> Any:
 
 
 def told(state: dict[str, Any]) -> list[Any]:
-    """What a state says of the workers."""
+    """The part of a state for the workers."""
     found = list(state["_snapshot"]["_worker_snapshots"].values())
     return [(each["dataset_state"], each["fetcher_state"]) for each in found]
 
@@ -130,7 +130,7 @@ def ended(loader: Any) -> None:
 
 
 @KINDS
-def test_state_of_each_worker_at_the_beginning_is_torchdatas(kind: Any) -> None:
+def test_first_state_of_each_worker_is_torchdatas(kind: Any) -> None:
     found = []
     for loaders in (Theirs, StatefulDataLoader):
         for is_begun in (False, True):
@@ -148,7 +148,7 @@ def test_state_of_each_worker_at_the_beginning_is_torchdatas(kind: Any) -> None:
 @pytest.mark.sampled(2)
 @KINDS
 @pytest.mark.parametrize("point", ["before", "iter", "left"])
-def test_epoch_goes_on_from_what_each_worker_began_with(kind: Any, point: str) -> None:
+def test_epoch_resumes_from_the_first_state_of_each_worker(kind: Any, point: str) -> None:
     whole = list(make(StatefulDataLoader, kind(seed=5)))
     loader = make(StatefulDataLoader, kind(seed=5))
     taken = 0
@@ -167,7 +167,7 @@ def test_epoch_goes_on_from_what_each_worker_began_with(kind: Any, point: str) -
 
 
 @pytest.mark.parametrize("kind", [Drawn, Stream, ItsOwn])
-def test_next_epoch_of_workers_that_stay_goes_on_after_a_whole_one_and_one_that_was_left(
+def test_next_epoch_of_persistent_workers_goes_on_after_a_whole_and_an_abandoned_one(
     kind: Any,
 ) -> None:
     options = {"num_workers": 1, "persistent_workers": True}
@@ -186,7 +186,7 @@ def test_next_epoch_of_workers_that_stay_goes_on_after_a_whole_one_and_one_that_
             assert list(again) == whole
 
 
-def test_thread_tells_what_it_begins_with() -> None:
+def test_thread_reports_its_first_state() -> None:
     options = {"num_workers": 1, "worker_type": "thread"}
     whole = list(make(StatefulDataLoader, Stream(seed=5), **options))
     loader = make(StatefulDataLoader, Stream(seed=5), **options)
@@ -220,7 +220,7 @@ def test_thread_may_ask_for_the_state_while_another_one_waits_for_the_first_batc
 
 
 @pytest.mark.parametrize("change", ["nothing", "sampler", "epoch"])
-def test_epoch_begun_for_its_state_is_the_one_that_the_program_asks_for(change: str) -> None:
+def test_epoch_begun_for_a_state_is_the_one_that_the_program_asks_for(change: str) -> None:
     """A program may replace the sampler, or choose its epoch, after it asked for the state."""
 
     def prepared(asks: bool) -> Any:
@@ -241,7 +241,7 @@ def test_epoch_begun_for_its_state_is_the_one_that_the_program_asks_for(change: 
     assert state["_snapshot"]["_snapshot_step"] == 0
 
 
-def test_loader_whose_workers_have_no_state_starts_nothing_for_one() -> None:
+def test_loader_whose_workers_have_no_state_starts_none_for_a_state() -> None:
     for options in ({}, {"shuffle": True}):
         loader: Any = StatefulDataLoader(range(9), 2, num_workers=2, **options)
         loader.state_dict()
@@ -263,13 +263,13 @@ class Waiting(Stream):
 
 
 class Leaving(Stream):
-    """Its worker leaves."""
+    """Its worker exits."""
 
     def __iter__(self) -> Any:
         os._exit(3)
 
 
-def test_error_of_a_workers_beginning_comes_as_its_first_batch() -> None:
+def test_error_of_a_workers_start_comes_as_its_first_batch() -> None:
     loader = make(StatefulDataLoader, Refusing(), num_workers=1)
     loader.state_dict()
     with pytest.raises(KeyError, match="no such file"):
@@ -282,7 +282,7 @@ def test_state_waits_for_workers_as_long_as_timeout_says() -> None:
         loader.state_dict()
 
 
-def test_worker_that_leaves_at_its_beginning_hangs_nothing() -> None:
+def test_worker_that_exits_at_its_start_hangs_nothing() -> None:
     loader = make(StatefulDataLoader, Leaving(), num_workers=1)
     with pytest.raises(RuntimeError, match="exited unexpectedly with exit code 3"):
         loader.state_dict(), next(iter(loader))

@@ -1,4 +1,4 @@
-"""States taken where an epoch ends or begins, by datasets and samplers that keep their own place.
+"""States taken where an epoch ends or begins, with datasets that keep their own position.
 
 Imports pytest, torch and torchdata. Holds nothing.
 """
@@ -25,7 +25,7 @@ EVERY = pytest.mark.parametrize("every", [1, 2, 0])
 
 
 class Resuming(data.IterableDataset[int]):
-    """Keeps its place until the next epoch begins, where only a loaded state is begun from."""
+    """Keeps its position until the next epoch begins, and begins only from a loaded state."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -99,7 +99,7 @@ class Counting(data.Dataset[Any]):
 
 
 class Places(data.Sampler[Any]):
-    """A sampler, or with `size` a batch sampler, that keeps its place as `Resuming` does."""
+    """A sampler, or with `size` a batch sampler, that keeps its position as `Resuming` does."""
 
     def __init__(self, count: int, size: int = 0) -> None:
         self.items: list[Any] = list(range(count))
@@ -125,7 +125,7 @@ class Places(data.Sampler[Any]):
 
 
 def in_second_epoch(make: Any, taken: int, breaks: bool = False) -> tuple[list[str], list[str]]:
-    """What an epoch after another one goes on with, and what a loader of its state yields."""
+    """Return the epoch after another one, and the epoch of a loader of its state."""
     loader = make()
     for _ in itertools.islice(loader, 3 if breaks else None):
         pass
@@ -211,7 +211,7 @@ def test_sampler_whose_state_is_of_the_epoch_before_begins_anew(
 
 @EVERY
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_a_dataset_counted_is_kept_however_seldom_it_is_looked_at(
+def test_counts_of_a_dataset_are_kept_however_seldom_its_state_is_taken(
     workers: int, every: int
 ) -> None:
     def make() -> Any:
@@ -224,7 +224,7 @@ def test_what_a_dataset_counted_is_kept_however_seldom_it_is_looked_at(
 
 
 @pytest.mark.parametrize("is_itself", [False, True])
-def test_state_of_a_stream_is_there_as_soon_as_its_epoch_is_begun(is_itself: bool) -> None:
+def test_a_stream_has_a_state_as_soon_as_its_epoch_begins(is_itself: bool) -> None:
     def make() -> Any:
         return StatefulDataLoader(Late(5, is_itself), None)
 

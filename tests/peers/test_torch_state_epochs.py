@@ -1,4 +1,4 @@
-"""Whatever the uninterrupted run gives next, a resumed one gives: this epoch's rest and the next.
+"""A resumed run equals the uninterrupted one: in the rest of this epoch and in the next.
 
 Imports pytest, torch and the torch face. Nothing is seeded by hand after a resume; the resumed
 program's own random state is another one each time.
@@ -69,7 +69,7 @@ def as_list(samples: list[Any]) -> list[Any]:
 
 
 def check(make: Make, points: list[tuple[int, int | None]], disturb: bool = False) -> None:
-    """Compare what comes after states at (epoch, batch; None: its end) with a run without them."""
+    """Compare resumes at (epoch, batch; None: its end) with an uninterrupted run."""
 
     def epochs(loader: Any, count: int) -> list[Any]:
         found = []
@@ -119,7 +119,7 @@ def test_epochs_after_a_resumed_shuffle_are_those_of_the_straight_run(
 @EVERY
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"persistent_workers": True}])
 @pytest.mark.parametrize("kind", [DrawsAndTells, Stream])
-def test_epochs_of_a_dataset_that_tells_torchs_random_state_go_on(
+def test_epochs_of_a_dataset_that_saves_torchs_random_state_go_on(
     kind: Any, options: dict[str, Any], every: int
 ) -> None:
     if "persistent_workers" in options:
@@ -197,7 +197,7 @@ def test_damaged_state_of_the_generator_is_refused(name: str, value: Any, text: 
         StatefulDataLoader(range(9), shuffle=True).load_state_dict(state)
 
 
-def test_state_of_the_time_before_there_was_a_generator_in_it_is_taken() -> None:
+def test_an_older_state_without_a_generator_is_accepted() -> None:
     loader = StatefulDataLoader(range(9), 2, shuffle=True)
     batches = iter(loader)
     next(batches)
@@ -247,7 +247,7 @@ def _epochs(loader: Any, count: int) -> list[Any]:
     return [[batch.tolist() for batch in loader] for _ in range(count)]
 
 
-def test_state_behind_the_last_batch_does_not_have_the_draws_of_an_epoch_begun_ahead() -> None:
+def test_state_after_the_last_batch_lacks_the_draws_of_a_prefetched_epoch() -> None:
     def make() -> StatefulDataLoader[Any]:
         return StatefulDataLoader(list(range(12)), 4, prefetch_next_epoch=True, **_AHEAD)
 
@@ -268,7 +268,7 @@ def test_state_behind_the_last_batch_does_not_have_the_draws_of_an_epoch_begun_a
         assert _epochs(loader, 3) == [[], *whole[2:]]
 
 
-def test_epoch_begun_ahead_and_dropped_has_drawn_nothing() -> None:
+def test_prefetched_and_dropped_epoch_has_drawn_nothing() -> None:
     found = []
     for ahead in (False, True):
         torch.manual_seed(5)

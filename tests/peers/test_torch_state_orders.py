@@ -1,4 +1,4 @@
-"""Samplers of PyTorch and of users: the epochs after a resume are those of the straight run.
+"""Samplers of PyTorch and of users: epochs after a resume equal the uninterrupted run's.
 
 Imports pytest, torch and the torch face. Nothing is seeded by hand after a resume; the resumed
 program's own random state is another one.
@@ -141,7 +141,7 @@ def test_epochs_after_a_resume_are_those_of_the_straight_run(name: str, options:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", LATE)
-def test_order_that_is_drawn_bit_by_bit_goes_on_in_later_epochs(name: str, options: str) -> None:
+def test_order_that_is_drawn_lazily_resumes_in_later_epochs(name: str, options: str) -> None:
     check(LATE[name], OPTIONS[options], [(0, None), (1, 2), (1, None)])
 
 
@@ -198,7 +198,7 @@ def _drawing(way: str, workers: int) -> StatefulDataLoader:
 @pytest.mark.parametrize("used", [0, 1, 2])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("way", ["shuffle", "sampler", "batch_sampler"])
-def test_state_between_epochs_goes_on_from_its_generator_wherever_the_loaders_own_is(
+def test_state_between_epochs_resumes_from_its_own_generator(
     way: str, workers: int, used: int, epochs_before: int
 ) -> None:
     loader = _drawing(way, workers)

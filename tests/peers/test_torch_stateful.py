@@ -1,4 +1,4 @@
-"""A saved epoch goes on exactly: again and again, from any place, or is refused with the reason.
+"""A saved epoch resumes exactly, repeatedly and from any position, or StateError says why not.
 
 Imports pytest, torch and torchdata. Holds nothing.
 """
@@ -70,7 +70,7 @@ class Steps:
 
 
 class Again(data.IterableDataset[int]):
-    """Its own iterator, which begins anew when it is asked behind its end."""
+    """Its own iterator, which begins anew when it is asked after its end."""
 
     at = 0
 
@@ -113,7 +113,7 @@ MAKES: dict[str, Callable[..., Any]] = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("every", [1, 3, 17, 0])
 @pytest.mark.parametrize("name", MAKES)
-def test_epoch_that_is_left_again_and_again_is_whole(name: str, every: int) -> None:
+def test_epoch_abandoned_repeatedly_is_whole(name: str, every: int) -> None:
     make = functools.partial(MAKES[name], snapshot_every_n_steps=every)
     torch.manual_seed(1)
     loader = make()
@@ -122,7 +122,7 @@ def test_epoch_that_is_left_again_and_again_is_whole(name: str, every: int) -> N
         next(straight)
     state = json.loads(json.dumps(loader.state_dict()))
     for steps, workers in ((0, 2), (2, 0), (0, 0), (1, 1), (99, 2)):
-        torch.manual_seed(steps)  # what an epoch needs is in its state
+        torch.manual_seed(steps)  # the state has all that an epoch needs
         loader = make(num_workers=workers)
         loader.load_state_dict(state)
         assert loader.state_dict() == state
@@ -193,7 +193,7 @@ def test_stream_whose_epoch_was_over_goes_on_with_new_random_numbers(persistent:
     assert [describe(batch) for batch in other] == second
 
 
-def test_epoch_of_a_loaded_state_is_told_and_another_one_can_be_chosen() -> None:
+def test_epoch_of_a_loaded_state_is_known_and_another_one_can_be_chosen() -> None:
     make = MAKES["seed"]
     loader = make()
     loader.set_epoch(4)
@@ -223,7 +223,7 @@ RANKS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("length", [41, 64])
 @pytest.mark.parametrize("kind", RANKS)
 @pytest.mark.parametrize("face", ["stateful", "native"])
-def test_other_numbers_of_ranks_lose_no_sample_and_give_none_twice(
+def test_other_numbers_of_ranks_lose_and_repeat_no_sample(
     face: str, kind: str, length: int, drop_last: bool
 ) -> None:
     def make(ranks: int, rank: int) -> Any:
@@ -289,7 +289,7 @@ def _paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", ["shuffled", "generator", "replayed", "stateful"])
 @pytest.mark.parametrize("steps", [0, 2])
-def test_state_that_lacks_anything_is_refused(name: str, steps: int) -> None:
+def test_incomplete_state_is_refused(name: str, steps: int) -> None:
     state = _state(name, steps)
     optional = {"batch_sampler.sampler", "drawn" if steps == 0 else ""}
     for path in _paths(state):

@@ -113,7 +113,7 @@ def test_distributed_sampler_has_torchdatas_shares_and_states() -> None:
 @pytest.mark.parametrize(
     ("state", "text"), [({}, "Invalid state_dict"), ({"yielded": -1}, "negative yielded value")]
 )
-def test_distributed_sampler_refuses_what_is_no_state(state: Any, text: str) -> None:
+def test_distributed_sampler_refuses_other_objects_than_states(state: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         ours.StatefulDistributedSampler(range(9), 2, 1).load_state_dict(state)
 

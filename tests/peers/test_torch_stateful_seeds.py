@@ -1,4 +1,4 @@
-"""What seeds the batches of a StatefulDataLoader: the base seed, or what worker_init_fn chose.
+"""The seed of a StatefulDataLoader's batches: the base seed, or worker_init_fn's choice.
 
 Imports pytest, torch and the harness. Holds nothing.
 """
@@ -20,7 +20,7 @@ START = pytest.mark.parametrize("start", ["fork", "spawn"])
 
 
 class Draws(Rows):
-    """Tells what torch says its seed is, and draws."""
+    """Returns torch's seed, and a draw."""
 
     def __getitem__(self, index: int) -> Any:
         return torch.initial_seed(), torch.rand(2), np.random.rand()

@@ -71,13 +71,13 @@ def test_error_of_worker_init_fn_is_raised_by_iter(function: Any, options: dict[
 
 @pytest.mark.sampled(2)
 @STARTS
-def test_start_without_an_error_is_waited_for_and_costs_no_batch(options: dict[str, Any]) -> None:
+def test_iter_waits_for_a_start_without_error_and_loses_no_batch(options: dict[str, Any]) -> None:
     with StatefulDataLoader(range(9), 2, num_workers=2, worker_init_fn=seed, **options) as loader:
         for _ in range(2):
             assert [each.tolist() for each in loader] == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
 
 
-def test_worker_that_leaves_in_worker_init_fn_hangs_nothing() -> None:
+def test_worker_that_exits_in_worker_init_fn_hangs_nothing() -> None:
     loader = StatefulDataLoader(range(9), 2, num_workers=2, worker_init_fn=leave)
     with pytest.raises(RuntimeError, match="exited unexpectedly with exit code 3"):
         list(loader)
@@ -121,9 +121,7 @@ class Dying:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_worker_that_takes_the_place_of_a_dead_one_is_started_the_same(
-    start: str, tmp_path: Path
-) -> None:
+def test_worker_that_replaces_a_dead_one_starts_the_same(start: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"multiprocessing_context": start, "worker_retries": 1}
     loader = StatefulDataLoader(
         Dying(tmp_path / "died"), None, num_workers=2, worker_init_fn=seed, **options

@@ -69,7 +69,7 @@ def numbers(batches: Any) -> list[list[int]]:
 @pytest.mark.sampled(4)
 @WORKERS
 @pytest.mark.parametrize("how", ["given", "put in", "shard", "shard, generator"])
-def test_sampler_that_makes_its_generator_late_goes_on_from_every_state(
+def test_sampler_that_makes_its_generator_late_resumes_from_every_state(
     how: str, workers: int
 ) -> None:
     torch.manual_seed(1)
@@ -100,7 +100,7 @@ def test_sampler_that_makes_its_generator_late_goes_on_from_every_state(
 
 
 @WORKERS
-def test_state_asked_for_before_a_library_put_its_sampler_in_begins_with_that(workers: int) -> None:
+def test_state_taken_before_a_library_sets_its_sampler_uses_that_sampler(workers: int) -> None:
     data = list(range(11))
 
     def prepared() -> tuple[StatefulDataLoader[Any], dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_state_asked_for_before_a_library_put_its_sampler_in_begins_with_that(wo
 
 
 @WORKERS
-def test_state_of_one_rank_serves_another_whose_part_is_another_one(workers: int) -> None:
+def test_state_of_one_rank_resumes_another_rank_with_its_own_share(workers: int) -> None:
     """As Accelerate saves it: one file for the ranks of a node."""
     data = list(range(12))
 

@@ -1,4 +1,4 @@
-"""Worker threads of the torch face: the order, the words and the answers are those of processes."""
+"""Worker threads of the torch face: same order, error texts and results as processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rows(Dataset[Any]):
 
 
 class Noise(Dataset[Any]):
-    """Draws from the generator that PyTorch has for worker threads."""
+    """Draws from PyTorch's generator for worker threads."""
 
     def __len__(self) -> int:
         return 12
@@ -126,7 +126,7 @@ def test_error_of_a_thread_comes_at_its_place_in_pytorchs_words() -> None:
     assert got == [[0.0, 1.0], [2.0, 3.0], words, [6.0, 7.0], [8.0, 9.0], [10.0]]
 
 
-def test_streams_are_dealt_to_threads_as_to_processes() -> None:
+def test_streams_are_divided_among_threads_as_among_processes() -> None:
     theirs = torch.utils.data.DataLoader(Stream(), 2, num_workers=2)
     wanted = [batch.tolist() for batch in theirs]
     assert [batch.tolist() for batch in DataLoader(Stream(), 2, **THREADS)] == wanted
@@ -172,7 +172,7 @@ def test_start_method_contradicts_threads() -> None:
 
 
 class ThreadProcess(threading.Thread):
-    """A thread that passes for a process, as MONAI has one."""
+    """A thread with the interface of a process, as MONAI has one."""
 
 
 class ThreadContext(SpawnContext):
@@ -183,7 +183,7 @@ class ThreadContext(SpawnContext):
 
 
 class OwnContext(ForkContext):
-    """A context of a user, of a name that nobody knows."""
+    """A context of a user, with an unknown name."""
 
     _name = "own"
 
@@ -193,7 +193,7 @@ def test_context_whose_processes_are_threads_asks_for_threads() -> None:
     assert [batch.tolist() for batch in loader] == [[os.getpid()] * 2] * 2
 
 
-def test_context_of_a_user_goes_by_the_method_it_is_derived_from() -> None:
+def test_a_users_context_counts_as_the_method_it_is_derived_from() -> None:
     loader = DataLoader(Pids(4), 2, num_workers=2, multiprocessing_context=OwnContext())
     assert all(os.getpid() not in batch.tolist() for batch in loader)
 

@@ -1,4 +1,4 @@
-"""What a collate_fn returns arrives as it does through the queue of PyTorch's workers."""
+"""The result of a collate_fn arrives as through the queue of PyTorch's workers."""
 
 from __future__ import annotations
 
@@ -200,14 +200,14 @@ def test_a_batch_arrives_as_through_pytorchs_queue(road: Road, make: Any) -> Non
 
 
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
-def test_batches_that_follow_each_other_are_told_apart(road: Road, make: Any) -> None:
+def test_successive_batches_are_distinguished(road: Road, make: Any) -> None:
     other = [(torch.ones(2), np.ones(2), "a")]
     check_same(road.send(other), other)
     check_same(road.send(make()), queued(make()))
     check_same(road.send(other), other)
 
 
-def test_what_a_thread_returns_arrives_as_it_is() -> None:
+def test_the_batch_of_a_thread_arrives_unchanged() -> None:
     with wire(is_thread=True) as made:
         road = Road(made)
         for make in BATCHES.values():
@@ -226,7 +226,7 @@ def test_batches_do_not_share_memory_with_what_they_were_made_of(road: Road) -> 
     assert not any(float(part.sum()) for part in (*batch[:3], batch[3].x))
 
 
-def test_a_view_takes_no_larger_storage_along(road: Road) -> None:
+def test_a_view_is_sent_without_its_larger_storage(road: Road) -> None:
     whole = torch.arange(1_000_000.0).reshape(1000, 1000)
     batch = [whole[5:8].t(), whole[:, 3], whole[::100, ::100]]
     ours = road.send(batch)
@@ -237,7 +237,7 @@ def test_a_view_takes_no_larger_storage_along(road: Road) -> None:
 
 
 @pytest.mark.parametrize("where", ["alone", "within"])
-def test_what_is_no_leaf_is_refused_in_pytorchs_words(road: Road, where: str) -> None:
+def test_a_tensor_that_is_no_leaf_is_refused_in_pytorchs_words(road: Road, where: str) -> None:
     value = torch.ones(2, requires_grad=True) * 2
     batch = value if where == "alone" else {"x": Record(value)}
     words = "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd"

@@ -1,4 +1,4 @@
-"""What a batch sampler yields reaches `__getitems__` as PyTorch's loader hands it on."""
+"""The batches of a batch sampler reach `__getitems__` as with PyTorch's loader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: dict[str, Any] = {
 
 
 class Told:
-    """Says what `__getitems__` got; one sample for each."""
+    """Records the argument of `__getitems__`; one sample for each index."""
 
     def __len__(self) -> int:
         return 240
@@ -46,7 +46,7 @@ def as_it_is(samples: Any) -> Any:
 
 
 def told(loader: Any) -> list[Any]:
-    """What `__getitems__` got, so that it can be compared."""
+    """The argument of `__getitems__`, for comparing."""
     found = []
     for kind, keys in loader:
         values = keys.tolist() if hasattr(keys, "tolist") else keys

@@ -1,4 +1,4 @@
-"""Runs the same act with PyTorch's loader and with ours, and compares all that it shows of itself.
+"""Runs the same act with PyTorch's loader and with ours, and compares all their results.
 
 Imports torch and both loaders; runs them in this process, one after the other, from the same random
 state. Holds the acts recorded of the test that runs, which its fixture puts there.
@@ -72,7 +72,7 @@ def told(act: Act, loader: Any) -> Told:
 
 
 def both(act: Act) -> tuple[Told, Told]:
-    """(what PyTorch's loader showed, what ours did)."""
+    """Return the results of (PyTorch's loader, ours)."""
     theirs = told(act, torch.utils.data.DataLoader)
     ours = told(act, reader.compat.torch.DataLoader)
     return theirs, ours
@@ -133,7 +133,7 @@ def check_same_error(act: Act, text: str) -> None:
 
 
 def describe(value: Any) -> Any:
-    """Say what a batch is, to be compared with `==`: types, dtypes, shapes, strides and bytes."""
+    """Describe a batch, to be compared with `==`: types, dtypes, shapes, strides and bytes."""
     kind = type(value)
     if isinstance(value, torch.Tensor):
         return [kind, value.requires_grad, str(value.device), value.layout, *_content(value)]

@@ -51,7 +51,7 @@ class Augmented(Rows):
 
 
 class Seeds(Rows):
-    """Tells which seed the worker has and what it is told of itself."""
+    """Returns the seed of the worker and its worker info."""
 
     def __getitem__(self, index: int) -> Any:
         info = get_worker_info()
@@ -86,7 +86,7 @@ class Counted(Stream):
 
 
 class Keyed(Rows):
-    """Is asked for by whatever a sampler yields."""
+    """Has any key that a sampler yields."""
 
     def __getitem__(self, index: Any) -> Any:
         return repr(index), type(index).__name__
@@ -108,7 +108,7 @@ def add_to_dataset(worker_id: int) -> None:
 
 
 class Remembers(Rows):
-    """Gives what `worker_init_fn` did to this worker's copy."""
+    """Returns the mark that `worker_init_fn` left on this worker's copy."""
 
     def __getitem__(self, index: int) -> Any:
         return index, self.count

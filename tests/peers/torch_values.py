@@ -1,4 +1,4 @@
-"""PyTorch's own roads for samples and batches, and what it takes for two values to be the same.
+"""PyTorch's own functions for samples and batches, and when two values are the same.
 
 Imports torch. Holds no state but what `as_worker` sets for the length of a block.
 """
@@ -26,7 +26,7 @@ from tests.wire import Wire
 
 @contextmanager
 def as_worker() -> Iterator[None]:
-    """What PyTorch does in its worker processes, it does in this block."""
+    """In this block PyTorch does what it does in its worker processes."""
     told = worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None)
     with mock.patch.object(worker, "_worker_info", told):
         yield
@@ -49,7 +49,7 @@ class _Fd:
 
 
 def queued(batch: Any) -> Any:
-    """A batch as it comes out of the queue of PyTorch's workers."""
+    """A batch after the queue of PyTorch's workers."""
     with mock.patch.object(reduction, "DupFd", _Fd):
         return pickle.loads(reduction.ForkingPickler.dumps(batch))
 
@@ -72,7 +72,7 @@ class Road:
             return to_torch_as_sent(self.wire.stream(samples))
 
     def send(self, batch: Any) -> Any:
-        """What a collate_fn returned, as the trainer gets it."""
+        """The result of a collate_fn, as the trainer gets it."""
         return to_torch_as_sent(self.wire.write(batch))
 
 

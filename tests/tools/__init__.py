@@ -1,1 +1,1 @@
-"""Tests of the tools: they need the package built, and nothing of it needs them."""
+"""Tests of the tools: they need the built package, which does not need them."""

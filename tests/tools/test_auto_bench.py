@@ -21,7 +21,7 @@ def test_each_work_runs_in_a_process_of_its_own(name: str, tmp_path: Path) -> No
     assert found.chosen == (2, 2)
 
 
-def test_a_row_has_each_ratio_and_what_was_chosen() -> None:
+def test_a_row_has_each_ratio_and_the_chosen_numbers() -> None:
     names = ("best", "best with workers", "default", "2 workers", "whole run, best")
     ratios = {name: 1 + number / 10 for number, name in enumerate(names)}
     row = {"work": "tiny", "best": "0", "best with workers": "4 x 2", "auto to": ratios}

@@ -81,14 +81,14 @@ def test_timed_notes_a_wait_for_each_batch_and_the_whole() -> None:
     assert 0 <= figures.wait_share <= 1
 
 
-def test_memory_of_a_batch_is_told_from_other_memory() -> None:
+def test_memory_of_a_batch_is_distinguished_from_other_memory() -> None:
     with reader.DataLoader(list(range(4)), batch_size=4, num_workers=1) as loader:
         (batch,) = loader
         assert is_in_arena(batch.ctypes.data)
         assert not is_in_arena(batch.copy().ctypes.data)
 
 
-def test_options_have_a_small_setting_with_a_goal_of_its_own() -> None:
+def test_options_have_a_small_setting_with_its_own_goal() -> None:
     assert parse([]) == FULL
     assert parse(["--small", "--epochs", "2"]) == SMALL
     assert FULL.target == 0.97 > SMALL.target
@@ -119,7 +119,7 @@ def test_place_of_a_step_gets_its_share_of_the_batch() -> None:
     assert places.first.names == ("cpu",)
 
 
-def test_gpus_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_gpus_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     paddle = pytest.importorskip("paddle")
     if paddle.is_compiled_with_cuda():
         pytest.skip("there may be some")

@@ -1,4 +1,4 @@
-"""The bench of devices and `make gpu`: what they measure and tell; their times are not judged."""
+"""The bench of devices and `make gpu`: what they measure and print; times are not judged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_table_has_a_row_for_each_loader_of_each_work() -> None:
     ]
 
 
-def test_what_missed_its_goal_on_a_gpu_is_named() -> None:
+def test_a_missed_goal_on_a_gpu_is_named() -> None:
     good = {
         "tests": {"passed": 3, "failed": []},
         "soak": {"failed": ""},

@@ -1,4 +1,4 @@
-"""The tool that tries what the extras promise, and that its table is of today's floors."""
+"""The tool that tries the extras, and its table, which has the present floors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_requirement_without_a_floor_is_refused() -> None:
             Floor.of(text)
 
 
-def test_a_floor_is_the_same_version_with_zeros_behind_it() -> None:
+def test_a_floor_equals_its_version_with_trailing_zeros() -> None:
     floor = Floor("pillow", "10")
     assert floor.is_version("10.0.0")
     assert not floor.is_version("10.0.1")
@@ -53,7 +53,7 @@ def test_each_extra_for_users_is_tried() -> None:
 
 
 @EXTRA
-def test_the_tests_of_an_extra_are_there(extra: tool.Extra) -> None:
+def test_the_tests_of_an_extra_exist(extra: tool.Extra) -> None:
     paths = [each for each in extra.tests if each.startswith("tests/")]
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
@@ -61,7 +61,7 @@ def test_the_tests_of_an_extra_are_there(extra: tool.Extra) -> None:
 
 
 @EXTRA
-def test_the_floors_are_those_that_were_tried(extra: tool.Extra) -> None:
+def test_the_floors_were_tried(extra: tool.Extra) -> None:
     (row,) = rows_of(extra.name, "oldest")
     tried = row.versions
     assert list(tried) == [floor.package for floor in extra.floors]
@@ -78,7 +78,7 @@ def test_the_newest_were_tried_too(extra: tool.Extra) -> None:
 
 
 @pytest.mark.parametrize("row", Row.read(PAGE), ids=lambda row: f"{row.extra}-{row.which}")
-def test_what_was_tried_passed(row: Row) -> None:
+def test_all_tried_versions_passed(row: Row) -> None:
     assert row.outcome.startswith("passed")
     assert int(row.passed) > 0
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", row.day)
@@ -93,7 +93,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
     assert Row.read("a page without a table") == []
 
 
-def test_what_is_tried_can_be_chosen() -> None:
+def test_the_extras_to_try_can_be_chosen() -> None:
     every = tool.chosen(set())
     assert len(every) == 2 * len(EXTRAS)
     assert [(extra.name, which) for extra, which in tool.chosen({"jax"})] == [
@@ -106,7 +106,7 @@ def test_what_is_tried_can_be_chosen() -> None:
         tool.chosen({"mxnet"})
 
 
-def test_a_python_that_is_not_there_is_refused() -> None:
+def test_a_missing_python_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"there is no Python 3\.99 here"):
         tool.python_for("3.99")
     assert tool.python_for("%d.%d" % sys.version_info[:2]).exists()  # noqa: UP031

@@ -1,4 +1,4 @@
-"""A sample of what the tool of interrupts does; `make nightly` does more of it."""
+"""A sample of the tool of interrupts; `make nightly` runs more of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools import interrupts
 
 @pytest.fixture(autouse=True)
 def _own_task() -> Iterator[None]:
-    """Have this thread do no loader's task: an interrupt while it leaves one may keep it there."""
+    """Keep this thread out of loaders' tasks: an interrupt on leaving one may keep it there."""
     before = context.entered()
     yield
     context.leave(before)

@@ -23,7 +23,7 @@ def made_up(root: Path, files: dict[str, str]) -> list[str]:
     return check(root)
 
 
-def test_this_checkout_holds_its_layers() -> None:
+def test_this_checkout_keeps_its_layers() -> None:
     assert check(ROOT) == []
 
 
@@ -136,7 +136,7 @@ def test_types_of_checkers_are_imported_for_them_alone(tmp_path: Path) -> None:
         assert [each for each in found if "typing_extensions, which is neither" in each]
 
 
-def test_what_only_looks_like_an_import_is_none() -> None:
+def test_text_that_looks_like_an_import_is_none() -> None:
     text = (
         '"""from reader.engine import window\nimport reader.engine\n"""\n'
         "# import reader.engine\n"

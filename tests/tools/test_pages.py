@@ -43,7 +43,7 @@ ELSEWHERE = {
     "integrations": "tests/integrations/test_page.py",
     "profile": "tests/tools/test_profile_page.py",
 }
-# What the programs of a page take for given.
+# The names that the programs of a page use.
 GIVEN = {
     "audio": """
 import wave
@@ -190,7 +190,7 @@ def test_the_readme_begins_with_a_program_that_says_what_it_prints() -> None:
         assert language != "python" or len(imports) <= 1, "one import of a loader in a block"
 
 
-def test_programs_that_run_elsewhere_do() -> None:
+def test_programs_for_other_environments_run() -> None:
     for page, test in ELSEWHERE.items():
         assert page in WITH_PROGRAMS
         assert page in (ROOT / test).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pictures of docs/ that are drawn from runs: what they show is what a run did."""
+"""The pictures of docs/ that are drawn from runs: they show what a run did."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kinds(track: Track) -> list[str]:
 
 
 def check_in_order(track: Track) -> None:
-    """Hold that nothing of a track overlaps."""
+    """Check that no spans of a track overlap."""
     for bar, after in zip(track.bars, track.bars[1:]):
         assert bar.begin_ms <= bar.end_ms <= after.begin_ms + 1e-6, (track.name, bar, after)
 
@@ -78,7 +78,7 @@ def test_an_epoch_is_shown_from_its_first_moment_to_its_last() -> None:
             assert made[bar.label] <= bar.begin_ms
 
 
-def test_what_is_drawn_twice_has_the_same_bytes_and_colors_for_both_kinds_of_viewers(
+def test_a_picture_drawn_twice_has_the_same_bytes_and_colors_for_light_and_dark(
     tmp_path: Path,
 ) -> None:
     bars = [Bar("fetch", 0, 5, "first"), Bar("collate", 5, 5.1, "second")]
@@ -92,14 +92,14 @@ def test_what_is_drawn_twice_has_the_same_bytes_and_colors_for_both_kinds_of_vie
     assert "second" not in drawn, "there is no room for it"
 
 
-def test_each_picture_is_there_and_a_page_shows_it() -> None:
+def test_each_picture_exists_and_a_page_shows_it() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     for name in PICTURES:
         assert (DOCS / f"{name}.svg").stat().st_size < 200_000
         assert f"]({name}.svg)" in pages
 
 
-def test_a_picture_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_picture_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["moon"])
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""The programs of docs/profile.md: each word has one, and the tool puts back what was said."""
+"""The programs of docs/profile.md: each word has one, and the tool writes their output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_word_of_a_verdict_has_a_program_that_is_python() -> None:
         assert "import reader\n" in code
 
 
-def test_the_page_shows_what_was_said_and_leaves_what_did_not_run() -> None:
+def test_the_page_shows_new_verdicts_and_keeps_those_of_programs_that_did_not_run() -> None:
     report = "-- loader over B, iterated at b.py:2\nIt waits."
     new = with_reports(_TEXT, {"storage": Run(report, "storage", "It waits.\nDo.", {})})
     assert new == _TEXT.replace("-- loader over A, iterated at a.py:1\nold", report).replace(
@@ -68,7 +68,7 @@ def test_a_program_of_the_page_runs_and_its_trace_is_drawn(tmp_path: Path) -> No
     assert "sample 151" in (tmp_path / "trace.svg").read_text(encoding="utf-8")
 
 
-# What a program of the page needs and is not here, and what stands in its place.
+# Missing names of a program of the page, and their replacements.
 _HERE = {'places="cuda:0"': 'places="cpu"', "1 << 30": "1 << 24", "1 << 18": "1 << 12"}
 
 
@@ -83,12 +83,12 @@ def test_each_program_of_the_page_runs(word: str) -> None:
     assert found.said
 
 
-def test_a_program_that_fails_is_told() -> None:
+def test_a_program_that_fails_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)ended with 3.*no loader of reader"):
         run("raise SystemExit(3)")
 
 
-def test_a_word_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_word_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["luck"])
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""The documentation site, as far as it is held without building it: `make site` does the rest."""
+"""The documentation site, as far as it is checked without a build: `make site` does the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAVIGATION = re.findall(r"\b([\w/-]+\.md)$", SETTINGS.partition("\nnav:\n")[2], 
 FOR_USERS = """bad-data checkpoints choosing cluster compatibility devices guide how-it-works index
 integrations profile recipes troubleshooting tutorial when-not""".split()
 WIDEST = 100  # characters that the code column shows on a screen of 1280 px: site.css
-MADE = ["contributing.md", "changelog.md"]  # of what lies above docs/, while the site is built
+MADE = ["contributing.md", "changelog.md"]  # of files above docs/, while the site is built
 
 
 # -- what is on it -----------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_tables_of_pages_for_users_have_no_blank_cell() -> None:
         assert not re.search(r"^\|.*\| *\|", text, re.MULTILINE), name
 
 
-def test_settings_fetch_nothing_from_elsewhere() -> None:
+def test_settings_fetch_nothing_from_other_sites() -> None:
     assert "  font: false\n" in SETTINGS
     assert "  - offline\n" in SETTINGS
     assert not re.search(r"https?://", SETTINGS)
@@ -86,7 +86,7 @@ def test_each_box_of_the_road_is_a_stop_of_the_walk() -> None:
     assert {commonmark.slug(stop) for stop in stops} <= _anchors(ROOT / "docs/how-it-works.md")
 
 
-def test_files_that_the_road_names_are_there() -> None:
+def test_files_that_the_picture_of_the_road_names_exist() -> None:
     picture = (ROOT / "docs/road.svg").read_text(encoding="utf-8")
     named = re.findall(r">([\w/*]+\.(?:py|pyx|h))<", picture)
     assert len(named) == 11
@@ -105,7 +105,7 @@ def test_picture_of_the_road_takes_the_place_of_the_image() -> None:
     assert 'href="#reader-thread"' in page
 
 
-def test_anchors_are_those_that_check_docs_takes_for_right(tmp_path: Path) -> None:
+def test_anchors_are_those_that_check_docs_accepts(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# With `code`, and a comma\n## A-b  c\n", encoding="utf-8")
     assert {commonmark.slug("With `code`, and a comma"), commonmark.slug("A-b  c")} == _anchors(
@@ -191,7 +191,7 @@ def test_documentation_of_a_name_says_which_sections_use_it() -> None:
         ('<link rel="stylesheet" href="//cdn.example/x.css">', "fetches //cdn.example/x.css"),
     ],
 )
-def test_broken_links_and_what_comes_from_elsewhere_are_refused(
+def test_broken_links_and_foreign_resources_are_refused(
     tmp_path: Path, element: str, message: str
 ) -> None:
     (tmp_path / "a.html").write_text(f"<p>\n{element}</p>", encoding="utf-8")
@@ -221,7 +221,7 @@ def test_no_line_of_code_is_wider_than_its_column() -> None:
                 assert widest <= WIDEST, f"{page.name}:{line}: {widest} characters"
 
 
-def test_the_test_of_a_line_is_folded_and_nothing_else_is() -> None:
+def test_only_the_test_of_a_line_is_folded() -> None:
     test = "<code>test_a.py::test_b</code>"
     row = f"<tr><td><code>a.py</code></td><td>{test}</td>\n</tr>"
     shown = f'<details class="shown"><summary>test</summary>{test}</details>'

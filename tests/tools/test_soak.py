@@ -1,4 +1,4 @@
-"""A sample of the soak, and that it sees what it looks for; `make nightly` runs more of it."""
+"""A sample of the soak, and its detection of faults; `make nightly` runs more of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_short_soak_loses_nothing() -> None:
     assert int(counts["kill"]) + int(counts["segv"]) + int(counts["stop"]) > 0
 
 
-def test_an_account_finds_what_is_lost_or_comes_twice_or_out_of_place() -> None:
+def test_an_account_finds_lost_repeated_and_misplaced_batches() -> None:
     account = Account(KINDS["map-process"], LIFE)
     account.take([7, 6])
     account.take([1, 0])

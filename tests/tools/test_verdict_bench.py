@@ -1,4 +1,4 @@
-"""A sample of the programs that are each bound by something else; the tool itself runs them all."""
+"""A sample of programs with different bottlenecks; the tool itself runs all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl
 from tools.verdict_bench.programs import KINDS, PROGRAMS
 
 ROOT = Path(__file__).parents[2]
-# those that wait for what they are bound by, however busy the machine is
+# programs that wait for their bottleneck, however busy the machine is
 SAMPLE = [
     ("one slow sample", "0"),
     ("a slow one of many", "0"),
@@ -46,7 +46,7 @@ print(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subpro
 
 
 @pytest.mark.parametrize(("name", "kind"), SAMPLE)
-def test_the_verdict_names_what_a_program_is_bound_by(name: str, kind: str) -> None:
+def test_the_verdict_names_the_bottleneck_of_a_program(name: str, kind: str) -> None:
     row = measure(name, PROGRAMS[name], kind, tries=1)
     assert row.is_named, row
     assert row.forecast is not None
@@ -66,7 +66,7 @@ def test_each_word_of_a_verdict_has_a_program_and_a_line_in_the_page() -> None:
     assert {kind for program in PROGRAMS.values() for kind in program.kinds} == set(KINDS)
 
 
-def test_a_group_that_was_made_holds_what_is_started_meanwhile_and_goes() -> None:
+def test_a_group_holds_the_processes_started_within_it_and_is_removed() -> None:
     if PROGRAMS["memory is short"].missing():
         pytest.skip("no memory cgroup may be made here")
     with made_group() as group:
@@ -81,7 +81,7 @@ def test_a_group_that_was_made_holds_what_is_started_meanwhile_and_goes() -> Non
     assert VARIABLE not in os.environ
 
 
-def test_where_no_group_may_be_made_the_program_is_left_out(
+def test_a_program_is_skipped_if_no_group_may_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = [ControlGroup(tmp_path / "none", 1), ControlGroup(tmp_path, 2)]
@@ -100,7 +100,7 @@ def test_where_no_group_may_be_made_the_program_is_left_out(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_group_that_is_named_is_used_and_left(
+def test_a_named_group_is_used_and_stays(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = {1: "memory.limit_in_bytes", 2: "memory.max"}[version]
@@ -119,12 +119,12 @@ def test_a_group_that_is_named_is_used_and_left(
     assert tmp_path.exists()
 
 
-def test_what_torch_says_of_a_program_stands_beside_the_word() -> None:
+def test_torchs_verdict_of_a_program_is_shown_beside_the_word() -> None:
     row = peer_row("one slow sample", PROGRAMS["one slow sample"])
     assert re.fullmatch(r"\| one slow sample \| sample \| \d+% in `__next__`.* \| .* \|", row), row
 
 
-def test_programs_that_peers_cannot_run_are_left_out_with_the_reason() -> None:
+def test_programs_that_peers_cannot_run_are_skipped_with_the_reason() -> None:
     assert set(LEFT_OUT) < set(PROGRAMS)
     for name, reason in LEFT_OUT.items():
         assert peer_row(name, PROGRAMS[name]) == f"| {name} | left out: {reason} | | |"
@@ -135,7 +135,7 @@ def test_spdl_names_the_first_stage_whose_queue_is_mostly_empty() -> None:
     assert SaidOfSpdl({"source": 0.99, "fetch": 0.9, "sink": 0.8}).stage == "consumer"
 
 
-def test_a_row_is_right_where_word_and_gain_are() -> None:
+def test_a_row_is_right_if_word_and_gain_are_right() -> None:
     row = Row("a", "2", "step", "step", "", 1.2, 1.0, 0.0)
     assert row.is_right
     assert not Row("a", "2", "step", "start", "", 1.0, 1.0, 0.0).is_right
@@ -143,14 +143,14 @@ def test_a_row_is_right_where_word_and_gain_are() -> None:
     assert Row("a", "2", "step", "step", "", None, 9.0, 0.0).is_right
 
 
-def test_a_program_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_program_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["no such"])
     assert ended.value.code == 2
     assert "no program is called ['no such']" in capsys.readouterr().err
 
 
-def test_the_advice_of_a_pool_is_followed_by_what_its_text_names() -> None:
+def test_the_advice_for_a_pool_names_options_that_follow_it() -> None:
     said = {"options": {}, "advice": "WorkerPool(5), or look at those loaders."}
     assert advised(said) == {"pool": 5}
     said["advice"] = "No core is left for more workers: look at those loaders."

@@ -1,4 +1,4 @@
-"""The tool that makes wheels: what it builds with, what it tries, and what it refuses."""
+"""The tool that makes wheels: its build environment, its trials, and its refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_pythons_are_chosen_by_version_and_by_path(tmp_path: Path) -> None:
     assert wheels.chosen(["3.12", "/b/python3.14t"], found)[1] == Path("/b/python3.14t")
 
 
-def test_a_python_that_is_not_there_is_refused() -> None:
+def test_a_missing_python_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"there is no Python 3\.19 here, but 3\.10"):
         wheels.chosen(["3.19"], {"3.10": Path("/a/python3.10")})
 
@@ -50,7 +50,7 @@ def test_the_oldest_numpy_is_at_the_floor_or_above_it() -> None:
     assert set(classifiers) <= wheels.OLDEST_NUMPY.keys()
 
 
-def test_what_was_found_is_refused() -> None:
+def test_forbidden_findings_are_refused() -> None:
     wheels.refuse([])
     with pytest.raises(SystemExit, match=r"wheels: a\nwheels: b"):
         wheels.refuse(["a", "b"])
@@ -67,12 +67,12 @@ def test_a_library_beside_the_package_is_found(tmp_path: Path) -> None:
     assert f"{wheel.name} lacks {module}" in problems
 
 
-def test_the_release_builds_by_targets_that_there_are() -> None:
+def test_the_release_builds_existing_targets() -> None:
     workflow = (ROOT / ".github/workflows/release.yml").read_text()
     targets = set(re.findall(r"\bmake ([a-z-]+)", workflow))
     assert targets == {"wheels"}
     assert re.search(r"^wheels:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    # what the release builds is what is promised
+    # the release builds the promised wheels
     (versions,) = re.findall(r'ARGS="([\d. ]+)"', workflow)
     classifiers = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text())
     assert versions.split() == classifiers

@@ -1,4 +1,4 @@
-"""A typed program of what our faces have beyond their libraries; nothing runs it.
+"""A typed program of our faces' additions to their libraries; nothing runs it.
 
 `# error` ends each line that both mypy and pyright must refuse; all others must pass.
 """

@@ -1,4 +1,4 @@
-"""A typed torch program: what mypy and pyright say of it stays when its import is switched.
+"""A typed torch program: mypy and pyright give the same verdicts when its import is switched.
 
 Nothing runs it. Some of its lines are wrong, and `# error` ends those that both must refuse.
 """

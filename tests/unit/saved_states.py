@@ -22,7 +22,7 @@ SAMPLES = list(range(SIZE))
 
 
 class Counting(reader.IterableDataset[int]):
-    """A stream with a state, as its iterators have none."""
+    """A stream with a state, whose iterators have none."""
 
     def __init__(self, first: int = 0) -> None:
         self.first = first

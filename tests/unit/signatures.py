@@ -24,7 +24,7 @@ MODULES = """reader reader.images reader.collate reader.errors reader.data reade
 reader.compat.paddle reader.compat.gluon""".split()
 INTEGRATIONS = """lightning nvtx paddle prometheus pytorch_lightning rich tensorboard tqdm
 transformers visualdl""".split()
-# Beside plain names: how an object is used.
+# How an object is used, where it is more than a plain name.
 SPECIAL = "__call__ __enter__ __exit__ __getitem__ __iter__ __len__ __next__".split()
 ATTRIBUTE = "attribute"
 # How a parameter is passed, in the words of the record.
@@ -65,7 +65,7 @@ def of_module(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def is_ours(thing: Any) -> bool:
-    """Tell whether the package defines it, and not a library whose names it hands on."""
+    """Tell whether the package defines it, not a library whose names it re-exports."""
     return str(getattr(thing, "__module__", "")).split(".")[0] == "reader"
 
 
@@ -160,7 +160,7 @@ def parameters_in_stub(function: ast.FunctionDef) -> Parameters:
 
 
 def broken(was: Signatures, now: Signatures) -> list[str]:
-    """Return what a program written for `was` would miss in `now`, one sentence each."""
+    """Return each incompatible change from `was` to `now`, as one sentence."""
     found = []
     for name, before in was.items():
         if name not in now:
@@ -174,7 +174,7 @@ def broken(was: Signatures, now: Signatures) -> list[str]:
 
 
 def broken_call(was: Parameters, now: Parameters) -> Iterator[str]:
-    """Yield what calls written for one signature would miss in another."""
+    """Yield how calls written for one signature fail with another."""
     variadic, by_place, by_name = ("*", "**"), ("place", "either"), ("name", "either")
     places_now = [name for name, (kind, _) in now.items() if kind in by_place]
     place = 0
@@ -218,7 +218,7 @@ def write(signatures: Signatures) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what there is, or record it; what cannot be imported here is left as it was."""
+    """Print the signatures, or record them; keep those of modules that cannot be imported."""
     signatures, absent = read()
     if arguments != ["--record"]:
         print(json.dumps([signatures, absent]))

@@ -25,14 +25,14 @@ ARRAYS = [np.arange(3) for _ in range(4)]
 
 @pytest.mark.parametrize("way", ["stack", "stream", "write"])
 @pytest.mark.parametrize("samples", [SAMPLES, ARRAYS, ["a", "b"]], ids=["both", "arrays", "texts"])
-def test_a_batch_brings_along_what_its_worker_attached(
+def test_a_batch_arrives_with_the_attachment_of_its_worker(
     road: Wire, way: str, samples: list[Any]
 ) -> None:
     send = getattr(road, way)
     plain = send(samples)
     road.channel.set_attachment(lambda: {"position": road.channel.seq})
     assert plain.attached is None
-    for number in (1, 2, 3):  # the first of a form, and those that are like it
+    for number in (1, 2, 3):  # the first batch of a form, and later ones of the same form
         batch = send(samples)
         assert batch.attached == {"position": number}
         assert batch.plain_containers().attached == batch.private_copy().attached == batch.attached
@@ -43,7 +43,7 @@ def test_a_batch_brings_along_what_its_worker_attached(
 
 
 @pytest.mark.parametrize("way", ["stack", "stream"])
-def test_the_attachment_is_made_when_all_samples_were_fetched(road: Wire, way: str) -> None:
+def test_the_attachment_is_made_after_the_last_sample_is_fetched(road: Wire, way: str) -> None:
     fetched: list[int] = []
 
     class Source(list[Any]):

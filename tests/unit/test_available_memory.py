@@ -1,4 +1,4 @@
-"""How much memory is left, by the files of /proc and of both versions of cgroups."""
+"""The available memory, by the files of /proc and of both versions of cgroups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADROOM = 16 * MIB
 
 @pytest.fixture
 def system(tmp_path: Path) -> Path:
-    """A folder with proc/ and cgroup/ in place of the system's own."""
+    """A folder with proc/ and cgroup/ that replace the system's own."""
     write(tmp_path / "proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n")
     return tmp_path
 
@@ -76,7 +76,7 @@ def test_08_a_group_of_version_1_counts(system: Path) -> None:
     assert available(system) == (256 - 200 + 96) * MIB - HEADROOM
 
 
-def test_08_files_that_are_read_again_and_again_leave_their_memory_to_batches(
+def test_08_memory_of_reread_files_is_free_for_batches(
     system: Path,
 ) -> None:
     write(system / "proc/self/cgroup", "0::/job\n")
@@ -93,7 +93,7 @@ def test_08_without_proc_the_group_at_the_root_counts(system: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable:\n", "MemAvailable: many kB\n"])
-def test_08_a_file_that_says_nothing_limits_nothing(system: Path, text: str) -> None:
+def test_08_an_empty_or_unreadable_file_sets_no_limit(system: Path, text: str) -> None:
     write(system / "proc/meminfo", text)
     write(system / "proc/self/cgroup", "0::/gone\n")
     write(system / "cgroup/memory.max", "garbage")
@@ -101,7 +101,7 @@ def test_08_a_file_that_says_nothing_limits_nothing(system: Path, text: str) -> 
     assert total(system) is None
 
 
-def test_08_the_smallest_limit_is_all_that_there_is(system: Path) -> None:
+def test_08_the_smallest_limit_counts(system: Path) -> None:
     assert total(system) == 8192 * MIB
     write(system / "proc/self/cgroup", "0::/pod/job\n")
     group(system / "cgroup/pod/job", "512", used=100)
@@ -109,7 +109,7 @@ def test_08_the_smallest_limit_is_all_that_there_is(system: Path) -> None:
     assert total(system) == 300 * MIB
 
 
-def test_08_the_limit_that_is_reached_first_is_named_with_its_file(system: Path) -> None:
+def test_08_the_first_limit_to_be_reached_is_named_with_its_file(system: Path) -> None:
     write(system / "proc/self/cgroup", "0::/pod/job\n")
     group(system / "cgroup/pod/job", "512", used=100)
     group(system / "cgroup/pod", "300", used=150)

@@ -28,7 +28,7 @@ from tools.turns import ROOT
 
 
 class FakeChild:
-    """A contestant that notes what it is asked, and fails when it is told to."""
+    """A contestant that notes its requests, and fails on request."""
 
     def __init__(self, name: str, log: list[str], fails_at: str = "") -> None:
         self.name, self.log, self.fails_at = name, log, fails_at
@@ -110,7 +110,7 @@ def test_contestants_take_turns_and_each_begins_once() -> None:
 
 
 @pytest.mark.parametrize("fails_at", ["ready", "open", "turn", "first"])
-def test_contestant_that_fails_is_closed_and_left_out(
+def test_contestant_that_fails_is_closed_and_skipped(
     fails_at: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log: list[str] = []
@@ -127,7 +127,7 @@ def test_launch_ends_when_it_has_lasted_too_long() -> None:
     assert len(results["a"]["launches"][0]) == runner.LEAST_ROUNDS
 
 
-def test_contestant_that_hangs_is_killed_and_told() -> None:
+def test_contestant_that_hangs_is_killed_and_reported() -> None:
     child = Child("engine", "tiny", "floor", 0.001)
     child.receive()
     os.kill(child.pid, signal.SIGSTOP)
@@ -213,7 +213,7 @@ def test_contestants_hand_out_the_same_batches(row: str, name: str) -> None:
     expected = []
     for number in range(4):
         samples: Any = range(number * size, (number + 1) * size)
-        if name == "grain":  # of its two workers one makes the batches of the even samples
+        if name == "grain":  # one of its two workers makes the batches of the even samples
             samples = range(number // 2 * 2 * size + number % 2, 4 * size, 2)[:size]
         columns = zip(*(meter.fields_of(dataset[index]) for index in samples), strict=True)
         digests = [hashlib.sha256(np.stack(column)).hexdigest() for column in columns]
@@ -241,7 +241,7 @@ def test_optional_peers_that_are_not_installed_are_left_out_and_named(
     assert "tiny" in capsys.readouterr().err
 
 
-def test_contestant_that_fails_says_its_last_words() -> None:
+def test_last_output_of_a_failed_contestant_is_shown() -> None:
     child = Child("engine", "tiny", "nobody", 0.001)
     try:
         with pytest.raises(ContestantFailed, match="no contestant 'nobody' in row 'tiny'; known:"):
@@ -250,7 +250,7 @@ def test_contestant_that_fails_says_its_last_words() -> None:
         child.close()
 
 
-def test_code_is_measured_only_from_the_folder_that_was_named(tmp_path: Path) -> None:
+def test_only_code_of_the_named_folder_is_measured(tmp_path: Path) -> None:
     child = Child("engine", "tiny", "reader", 0.001, tmp_path)
     try:
         with pytest.raises(ContestantFailed, match="was to be measured, but reader came from"):
@@ -289,7 +289,7 @@ def test_ours_stands_first_in_every_row_and_peers_keep_apart() -> None:
             assert {row.figure, *row.at_most} <= {*report.FIGURES}
 
 
-def test_paddle_never_gets_the_mode_in_which_it_hangs() -> None:
+def test_paddle_is_never_run_in_the_mode_that_hangs() -> None:
     for row in TABLES["paddle"].values():
         if row.has_peer and row.samples == "stream":
             assert "persistent_workers" not in row.options
@@ -374,12 +374,12 @@ def test_total_is_the_geometric_mean() -> None:
     assert report.total_of(ratios) == pytest.approx((1.0, 1.0, 1.0))
 
 
-def test_durations_use_the_unit_that_reads_best() -> None:
+def test_durations_use_the_most_readable_unit() -> None:
     written = [report.duration(us) for us in (9.54, 123.4, 1234.0, 56789.0, 2.5e6)]
     assert written == ["9.5 us", "123 us", "1.23 ms", "56.8 ms", "2.50 s"]
 
 
-def test_text_tells_ratios_goals_and_failures() -> None:
+def test_text_shows_ratios_goals_and_failures() -> None:
     made = whole_report()
     made["tables"]["torch"]["tiny"][TORCH.name] = {"error": "torch: ended\nOSError: killed"}
     text = report.render(made)
@@ -412,7 +412,7 @@ def form(text: str) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
-def test_blocks_of_the_pages_have_the_form_that_is_written(tmp_path: Path) -> None:
+def test_blocks_of_the_pages_have_the_form_that_the_tool_writes(tmp_path: Path) -> None:
     copies, expected = [], []
     written = (readme.summary(whole_report()), readme.details(whole_report()))
     for page, block in zip((command_line.README, command_line.SPEED), written, strict=True):
@@ -506,7 +506,7 @@ def test_written_figures_are_shown_again_and_drawn_as_the_same_bytes(tmp_path: P
         assert words not in first
 
 
-def test_wheel_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_file_that_is_no_wheel_is_refused_before_the_first_measurement(tmp_path: Path) -> None:
     done = run("--against", str(tmp_path / "none.whl"))
     assert done.returncode == 2
     assert "none.whl is not a wheel: " in done.stderr
@@ -531,9 +531,7 @@ def test_rows_are_measured_and_written(tmp_path: Path) -> None:
         ((100.0, 20.0, 60.0, 10.0), "wake-ups"),
     ],
 )
-def test_limit_is_what_there_is_most_of(
-    times: tuple[float, float, float, float], limit: str
-) -> None:
+def test_limit_is_the_largest_part(times: tuple[float, float, float, float], limit: str) -> None:
     us, trainer_us, workers_us, copy_us = times
     found = limits.Profile(us, trainer_us, workers_us, 1.0, 1000, copy_us, cores=2, workers=2)
     assert found.limit == limit

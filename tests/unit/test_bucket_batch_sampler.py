@@ -152,6 +152,8 @@ def test_loader_resumes_at_any_batch_with_other_workers(workers: tuple[int, int]
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], kind: Any, text: str) -> None:
+def test_invalid_arguments_are_refused_by_name(
+    options: dict[str, Any], kind: Any, text: str
+) -> None:
     with pytest.raises(kind, match=text):
         BucketBatchSampler(**{"batch_size": 4, **options})

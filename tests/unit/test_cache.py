@@ -92,17 +92,17 @@ def test_samples_are_the_callers_own(where: dict[str, Any]) -> None:
         sample[1]["box"].append(2)
 
 
-def test_a_cache_on_disk_serves_the_next_run(tmp_path: Path) -> None:
+def test_a_cache_on_disk_is_used_by_the_next_run(tmp_path: Path) -> None:
     for run in range(3):
         dataset = Counted()
         cached = cache(dataset, disk=tmp_path, memory="1MB" if run == 2 else None)
         assert [equal(cached[index], Counted()[index]) for index in range(8)] == [True] * 8
         assert sum(dataset.made.values()) == (8 if run == 0 else 0)
         assert cached._cache.stats()["hits"] == (0 if run == 0 else 8)
-    assert cached._cache.stats()["bytes"] > 0  # what was found on disk is in memory now
+    assert cached._cache.stats()["bytes"] > 0  # entries found on disk are in memory now
 
 
-def test_indices_that_have_no_place_go_to_the_dataset() -> None:
+def test_indices_outside_of_the_cache_go_to_the_dataset() -> None:
     class Odd(Counted):
         def __getitem__(self, index: Any) -> Any:
             return ("key", index)
@@ -132,7 +132,7 @@ def test_many_samples_at_once() -> None:
     assert equal(again[1], again[3])
 
 
-def test_a_sample_is_written_to_where_the_loader_wants_it() -> None:
+def test_a_sample_is_written_into_the_row_of_the_loader() -> None:
     cached = cache(Counted(), memory="1MB")
     row = np.empty((2, 3), np.float32)
     out = (row, {"name": None, "box": [None, None]})
@@ -144,7 +144,7 @@ def test_a_sample_is_written_to_where_the_loader_wants_it() -> None:
     assert cached.__getitem__(5, out=(other, out[1]))[0] is not other
 
 
-def test_limits_hold_and_what_was_kept_first_stays(tmp_path: Path) -> None:
+def test_limits_hold_and_the_oldest_entries_stay(tmp_path: Path) -> None:
     entry = cache(Counted(), memory="1MB")
     entry[7]
     one = entry._cache.stats()["bytes"]
@@ -171,7 +171,7 @@ def test_memory_that_runs_short_is_not_taken(monkeypatch: pytest.MonkeyPatch) ->
     assert cached._cache.stats()["refused"] == 2
 
 
-def test_a_disk_that_is_full_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_is_told_once(tmp_path: Path, monkeypatch: pytest.Mo
     cached[1]
     assert dataset.made[1] == 2
     cached[1]
-    assert dataset.made[1] == 2  # there is room again
+    assert dataset.made[1] == 2  # there is space again
 
 
 def test_damage_on_the_disk_is_found_and_the_sample_made_again(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_another_version_begins_anew(tmp_path: Path) -> None:
         cache(Counted(9), disk=tmp_path, version="2")
 
 
-def test_what_the_dataset_holds_distinguishes_it() -> None:
+def test_attributes_of_the_dataset_distinguish_it() -> None:
     class Scaled(Dataset[int]):
         def __init__(self, factor: int) -> None:
             self.factor = factor
@@ -276,11 +276,11 @@ def test_a_dataset_uses_its_memory_again() -> None:
     one[4]
     assert equal(other[4], Counted()[4])
     assert dataset.made[4] == 1
-    cache(dataset, memory="2MB")[4]  # another limit: memory of its own
+    cache(dataset, memory="2MB")[4]  # another limit: its own memory
     assert dataset.made[4] == 2
 
 
-def test_equal_datasets_share_memory_where_a_version_says_so() -> None:
+def test_equal_datasets_share_memory_if_their_versions_are_equal() -> None:
     first, second = Counted(), Counted()
     cache(first, memory="1MB")[4]
     cache(second, memory="1MB")[4]
@@ -305,7 +305,7 @@ class Held(Dataset[Any]):
         return len(self.values)
 
 
-def test_a_version_is_not_all_that_distinguishes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_version_distinguishes_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     train = cache(Held([1, 2]), memory="1MB", version="v1")
     other = cache(Held([10, 20]), memory="1MB", version="v1")
     assert [train[1], other[1]] == [2, 20]
@@ -379,7 +379,7 @@ def test_a_digest_is_the_same_in_each_run() -> None:
     assert found != {"None"}
 
 
-def test_a_mapped_file_is_told_by_its_name_and_time(tmp_path: Path) -> None:
+def test_a_mapped_file_is_identified_by_its_name_and_time(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     path.write_bytes(bytes(1000))
     first = digest_of(Held(np.memmap(path)))
@@ -388,7 +388,7 @@ def test_a_mapped_file_is_told_by_its_name_and_time(tmp_path: Path) -> None:
     assert first != digest_of(Held(np.memmap(path)))
 
 
-def test_damaged_words_and_cut_off_files_cost_a_sample_each(tmp_path: Path) -> None:
+def test_a_damaged_word_or_cut_off_file_costs_one_sample(tmp_path: Path) -> None:
     cached = cache(Counted(), disk=tmp_path)
     cached[2]
     file = tmp_path / "samples.cache"
@@ -405,7 +405,7 @@ def test_damaged_words_and_cut_off_files_cost_a_sample_each(tmp_path: Path) -> N
     assert cached._cache.stats()["disk_bytes"] == 0
 
 
-def test_a_disk_that_was_full_has_room_again(
+def test_a_disk_that_was_full_is_used_again_when_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cached = cache(Counted(), disk=tmp_path, disk_limit="9kB")
@@ -423,7 +423,7 @@ def test_a_disk_that_was_full_has_room_again(
     assert cached._cache.holds(1)
 
 
-def test_all_processes_have_their_turn_at_checking() -> None:
+def test_all_processes_take_turns_at_checking() -> None:
     class Random(Counted):
         def __getitem__(self, index: int) -> Any:
             return float(np.random.random())
@@ -435,7 +435,7 @@ def test_all_processes_have_their_turn_at_checking() -> None:
                 list(loader)
 
 
-def test_what_cannot_be_pickled_has_memory_of_its_own(tmp_path: Path) -> None:
+def test_a_dataset_that_cannot_be_pickled_has_its_own_memory(tmp_path: Path) -> None:
     class Locked(Counted):
         def __init__(self) -> None:
             super().__init__()
@@ -481,7 +481,7 @@ def test_check_finds_samples_that_change() -> None:
             return self.made[index] if self.made[index] > 3 else 1
 
     cached = cache(Random(), memory="1MB", check=0.5)
-    assert [cached[1] for _ in range(5)] == [1] * 5  # made again at the third and fifth
+    assert [cached[1] for _ in range(5)] == [1] * 5  # made again at the third and fifth call
     with pytest.raises(DatasetError, match=r"sample 1 of Random was kept .* another one"):
         for _ in range(4):
             cached[1]
@@ -490,7 +490,7 @@ def test_check_finds_samples_that_change() -> None:
         steady[2]
 
 
-def test_what_is_kept_is_found_in_wrapped_datasets() -> None:
+def test_a_cache_is_found_in_wrapped_datasets() -> None:
     cached = cache(Counted(), memory="1MB", version="wrapped")
     joined = ConcatDataset([Subset(cached, [1, 2]), cached.map(len)])
     loader = DataLoader(joined, batch_sampler=[[0], [1]])
@@ -528,7 +528,7 @@ def test_copies_use_the_same_cache(tmp_path: Path) -> None:
         ({"memory": "1MB", "what": "pixels"}, 'what must be "samples" for this dataset'),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         cache(Counted(), **options)
 
@@ -545,7 +545,7 @@ def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
         (5e6, 5_000_000),
     ],
 )
-def test_sizes(size: Any, nbytes: int) -> None:
+def test_sizes_are_read_from_text(size: Any, nbytes: int) -> None:
     assert reader.checks.as_byte_size("memory", size) == nbytes
 
 
@@ -691,7 +691,7 @@ def test_arrays_come_back(array: Any) -> None:
         assert repr(found) == repr(array)
 
 
-def test_a_check_sees_what_an_encoding_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_notices_what_an_encoding_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = {(): (1,), (2, 3): (3, 2)}
     for one, other in shapes.items():
         assert is_alike([np.zeros(one)], [np.zeros(one)])
@@ -764,7 +764,7 @@ def test_images_of_pillow_come_back() -> None:
 
 @given(st.binary(max_size=80), st.binary(max_size=200))
 @settings(deadline=None, max_examples=200)
-def test_no_form_does_harm(form: bytes, content: bytes) -> None:
+def test_no_encoded_form_runs_code(form: bytes, content: bytes) -> None:
     with pytest.raises(UnknownForm):
         decode(b"\xff" + form, np.frombuffer(content, np.uint8))
 
@@ -784,7 +784,7 @@ def test_no_form_does_harm(form: bytes, content: bytes) -> None:
         b'["dict",["a"],[["int"]]]',
     ],
 )
-def test_forms_that_fit_nothing_are_unknown(form: bytes) -> None:
+def test_forms_without_an_encoding_are_unknown(form: bytes) -> None:
     with pytest.raises(UnknownForm):
         decode(form, np.zeros(4, np.uint8))
 
@@ -819,7 +819,7 @@ def test_a_class_that_holds_its_own_objects_is_digested(held: Any) -> None:
     assert digest_of(held) == digest_of(held)
 
 
-def test_functions_of_the_main_module_are_told_apart_by_what_they_do() -> None:
+def test_functions_of_the_main_module_are_distinguished_by_their_code() -> None:
     program = """
 from reader.caching.digest import digest_of
 held = [lambda i: i + 1, lambda i: i * 100, *[(lambda n: lambda i: i + n)(n) for n in (2, 5)]]

@@ -1,4 +1,4 @@
-"""A line to a remote worker, whose actor is played: what it sends, and whom it holds guilty."""
+"""A line to a remote worker, with a fake actor: what it sends, and which worker it blames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reader.cluster.reply import Reply
 
 
 class Ref:
-    """What Ray returns of a call."""
+    """The result of a call of Ray."""
 
     def __init__(self) -> None:
         self.result: Future[Any] = Future()
@@ -126,11 +126,11 @@ def ended(lines: Lines, worker: int) -> Any:
     return pickle.loads(os.read(lines.pipes[worker], 4096))
 
 
-def test_an_actor_that_never_ran_is_blamed_for_no_task_that_another_has(lines: Lines) -> None:
+def test_an_actor_that_never_ran_is_not_blamed_for_the_task_of_another(lines: Lines) -> None:
     lines.run(0)
     lines.send(1, 0)
     lent, own = lines.lines[1], lines.lines[0]
-    assert lent.send(own)  # the actor of worker 0 does the task of worker 1, which waits for room
+    assert lent.send(own)  # the actor of worker 0 does the task of worker 1, which waits for space
     assert own.load == 1
     lines.actors[1].starting.result.set_exception(RuntimeError("the node is gone"))
     end(lent, NotStarted)
@@ -140,7 +140,7 @@ def test_an_actor_that_never_ran_is_blamed_for_no_task_that_another_has(lines: L
     assert lines.feeder.worker_progress(1).seq is None
 
 
-def test_an_actor_that_died_with_one_task_is_held_to_have_died_at_it(lines: Lines) -> None:
+def test_an_actor_that_died_with_one_task_is_assumed_to_have_died_at_it(lines: Lines) -> None:
     lines.run(0)
     lines.send(0, 3)
     line = lines.lines[0]
@@ -151,7 +151,7 @@ def test_an_actor_that_died_with_one_task_is_held_to_have_died_at_it(lines: Line
     assert line.load == 0
 
 
-def test_a_worker_that_cannot_start_lets_go_of_what_was_lent(lines: Lines) -> None:
+def test_a_worker_that_cannot_start_releases_its_lent_tasks(lines: Lines) -> None:
     lines.run(0)
     lines.send(1, 0)
     lent, own = lines.lines[1], lines.lines[0]
@@ -163,10 +163,10 @@ def test_a_worker_that_cannot_start_lets_go_of_what_was_lent(lines: Lines) -> No
     assert own.load == 0
     with pytest.raises(OSError, match="temporarily unavailable"):
         os.set_blocking(lines.pipes[1], False)
-        os.read(lines.pipes[1], 10)  # it is told as an error, and not as a death
+        os.read(lines.pipes[1], 10)  # it is reported as an error, not as a death
 
 
-def test_a_line_that_sounds_a_clock_has_no_other_call_before(lines: Lines) -> None:
+def test_a_line_that_measures_a_clock_has_no_earlier_call(lines: Lines) -> None:
     lines.run(0)
     line, actor = lines.lines[0], lines.actors[0]
     for seq in range(3):
@@ -189,7 +189,7 @@ def test_a_line_that_sounds_a_clock_has_no_other_call_before(lines: Lines) -> No
     assert lines.clocks["n"].error_ns < 1_000_000_000
 
 
-def test_a_death_behind_a_call_that_sounds_a_clock_is_held_to_be_at_the_task(lines: Lines) -> None:
+def test_a_death_after_a_call_that_measures_a_clock_is_assumed_at_the_task(lines: Lines) -> None:
     lines.run(0)
     line, actor = lines.lines[0], lines.actors[0]
     line.sound()
@@ -202,7 +202,7 @@ def test_a_death_behind_a_call_that_sounds_a_clock_is_held_to_be_at_the_task(lin
     assert lines.feeder.worker_progress(0).seq == 3
 
 
-def test_what_a_lent_task_takes_is_counted_of_the_worker_that_did_it(lines: Lines) -> None:
+def test_time_of_a_lent_task_counts_for_the_worker_that_did_it(lines: Lines) -> None:
     lines.run(0)
     lines.send(1, 0)
     lent, own = lines.lines[1], lines.lines[0]
@@ -248,7 +248,7 @@ def test_a_result_goes_with_its_call_without_the_garbage_collector() -> None:
 
 
 class Slow(Future[Any]):
-    """A result that is there before what was to be called then has been called."""
+    """A result that arrives before its callback was registered."""
 
     def add_done_callback(self, fn: Any) -> None:
         self.then = fn

@@ -1,4 +1,4 @@
-"""Collate functions that write in place: padding, packing, fields, bad input, on all roads."""
+"""Collate functions that write in place: padding, packing, fields, bad input, with all workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def padded(samples: list[Any], value: Any, round_to: int, axes: Any) -> Any:
     st.sampled_from([0, 1]),
     st.booleans(),
 )
-def test_padding_is_what_its_definition_says(
+def test_padding_equals_its_definition(
     lengths: list[int], kind: str, round_to: int, value: int, is_last: bool
 ) -> None:
     rng = np.random.default_rng(len(lengths))
@@ -70,7 +70,7 @@ def test_samples_in_odd_layouts_are_padded_and_stacked() -> None:
     np.testing.assert_array_equal(Stack()(same), np.stack(same))
 
 
-def test_fields_are_padded_stacked_or_listed_by_what_they_are() -> None:
+def test_fields_are_padded_stacked_or_listed_by_their_type() -> None:
     samples = [
         {"ids": [1, 2, 3], "label": 1, "name": "a", "pair": (np.ones(2), None)},
         {"ids": [4], "label": 2, "name": "b", "pair": (np.ones(1), None)},
@@ -183,7 +183,7 @@ def plain(value: Any) -> Any:
     "workers", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker_type": "thread"}]
 )
 @pytest.mark.parametrize("framework", ["numpy", "torch", "paddle"])
-def test_batches_are_the_same_on_every_road(
+def test_batches_are_the_same_by_every_worker_type(
     name: str, workers: dict[str, Any], framework: Any
 ) -> None:
     if framework != "numpy":

@@ -230,7 +230,7 @@ def test_feed_list_takes_variables_and_names() -> None:
     assert config.feed_names == ("image", "label")
 
 
-def test_accepts_what_belongs_together() -> None:
+def test_compatible_options_are_accepted() -> None:
     assert build(persistent_workers=True, num_workers=0).persistent_workers
     assert build(num_workers=2, start_method="spawn").start_method == "spawn"
     assert build(batch_size=None, shuffle=True).batch_size is None
@@ -243,7 +243,7 @@ class Sequence:  # without __iter__: Python iterates over it by index
         return [0, 2][index]
 
 
-def test_sampler_may_be_any_thing_that_iterates_anew() -> None:
+def test_sampler_may_be_any_iterable_that_begins_anew() -> None:
     for sampler in (Sequence(), np.arange(3), range(3), {0, 1}, {0: 1}):
         assert build(sampler=sampler).sampler is sampler
 
@@ -340,7 +340,7 @@ class Raises:
         raise KeyError("mine")
 
 
-def test_small_checks_by_themselves() -> None:
+def test_single_checks_accept_and_refuse_values() -> None:
     assert as_int("n", 3, low=0, high=3, remedy="") == 3
     with pytest.raises(ConfigError, match=r"n must be an int in \[0, 3\], got 4 \(int\)\. Less\."):
         as_int("n", 4, low=0, high=3, remedy="Less.")
@@ -374,7 +374,7 @@ def test_importing_imports_no_framework() -> None:
         ({"seed": 0, "num_workers": 2, "worker_type": "thread"}, True, True),
     ],
 )
-def test_threads_that_seed_what_they_share_take_turns(
+def test_threads_with_a_seed_hold_the_random_state_one_at_a_time(
     options: dict[str, Any], uses_threads: bool, takes_turns: bool
 ) -> None:
     config = build(**options)
@@ -401,7 +401,7 @@ MEANT = [
 
 
 @pytest.mark.parametrize(("options", "text"), MEANT, ids=lambda v: str(v)[:20])
-def test_unknown_argument_says_what_was_meant(options: dict[str, Any], text: str) -> None:
+def test_unknown_argument_suggests_the_nearest_name(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigTypeError, match=text):
         DataLoader([1], **options)
 
@@ -434,7 +434,7 @@ def test_loader_takes_the_types_of_sample_and_batch_or_of_the_sample_alone() -> 
 
 
 @pytest.mark.parametrize("number", [32, 32.0, np.int64(32), True])
-def test_number_as_second_argument_is_told_where_it_belongs(number: Any) -> None:
+def test_number_as_second_argument_is_refused_with_its_right_name(number: Any) -> None:
     with pytest.raises(
         ConfigTypeError, match=r"pass batch_size=.* by keyword, or use reader.compat"
     ):
@@ -449,7 +449,7 @@ def test_integral_float_is_a_count_of_bytes(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), "1e6", True, 0.0, -1e6])
-def test_other_values_are_no_count_of_bytes(value: Any) -> None:
+def test_other_values_are_refused_as_a_count_of_bytes(value: Any) -> None:
     with pytest.raises(ConfigError, match="max_bytes must be an int of 1 or more, got"):
         DataLoader([1], max_bytes=value)
 

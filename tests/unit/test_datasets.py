@@ -1,4 +1,4 @@
-"""Datasets made of others: every sample in its place, many at once where a part can do that."""
+"""Datasets made of others: each sample in its place, many at once if a part can fetch so."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class NoItems(list):  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     "dataset", [Stream(), Both(), TorchStream(), OnlyIter(), {1}, {1: 2}.keys(), NoItems()]
 )
-def test_what_can_only_be_iterated_over_is_iterable(dataset: Any) -> None:
+def test_objects_with_iter_alone_are_iterable_datasets(dataset: Any) -> None:
     assert is_iterable_dataset(dataset)
 
 
@@ -112,7 +112,7 @@ def test_class_of_the_name_from_elsewhere_is_judged_by_its_methods() -> None:
     assert not is_iterable_dataset(IterableDataset())
 
 
-def test_tensor_dataset_yields_rows_of_whatever_has_rows() -> None:
+def test_tensor_dataset_yields_rows_of_anything_that_has_rows() -> None:
     dataset = TensorDataset([np.eye(2), torch.arange(2), ["a", "b"], range(5, 7)])
     row, number, letter, place = dataset[1]
     assert row.tolist() == [0, 1]
@@ -151,7 +151,7 @@ def test_subset_takes_the_samples_its_indices_name() -> None:
         assert list(subset) == ["d", "b"]
 
 
-def test_wrappers_fetch_many_at_once_where_a_part_can() -> None:
+def test_wrappers_fetch_many_at_once_if_a_part_can() -> None:
     table = Table(4)
     fetch = Subset(table, [3, 2, 1]).__getitems__
     assert (fetch([0, 2]), table.calls) == ([30, 10], [[3, 1]])
@@ -182,7 +182,7 @@ def test_part_that_returns_too_few_samples_is_named() -> None:
         Subset(Short(4), [0, 1]).__getitems__([0, 1])
 
 
-def test_wrappers_tell_the_epoch_to_those_who_want_to_know() -> None:
+def test_wrappers_pass_the_epoch_to_parts_with_set_epoch() -> None:
     tables, streams = [Table(2), Table(2)], [Stream(), Stream()]
     Subset(tables[0], [0]).set_epoch(3)
     assert tables[0].epoch == 3
@@ -305,7 +305,7 @@ def test_split_puts_each_sample_in_one_part(count: int, cuts: list[int], seed: i
     places = [0, *sorted(min(cut, count) for cut in cuts), count]
     lengths = [end - start for start, end in itertools.pairwise(places)]
     if sum(lengths) == 1:
-        return  # that is read as fractions
+        return  # lengths that are read as fractions
     parts = random_split(range(count), lengths, seed)
     assert [len(part) for part in parts] == lengths
     assert sorted(index for part in parts for index in part.indices) == list(range(count))
@@ -335,12 +335,12 @@ def test_split_leaves_global_random_state_alone() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Length of split")  # seven samples for ten parts
-def test_split_by_fractions_rounds_down_and_deals_out_the_rest() -> None:
+def test_split_by_fractions_rounds_down_and_divides_the_rest() -> None:
     assert list(map(len, random_split(range(10), [0.33, 0.33, 0.34]))) == [4, 3, 3]
     assert list(map(len, random_split(range(7), [0.1] * 10, 1))) == [1] * 7 + [0] * 3
 
 
-def test_empty_part_is_worth_a_warning_at_the_line_of_the_caller() -> None:
+def test_empty_part_warns_at_the_line_of_the_caller() -> None:
     with pytest.warns(UserWarning, match=r"^Length of split at index 1 is 0\. ") as caught:
         random_split(range(3), [0.9, 0.1])
     assert caught[0].filename == __file__

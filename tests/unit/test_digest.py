@@ -1,4 +1,4 @@
-"""The digest of a dataset: which attributes of its class count, and what it is the same for."""
+"""The digest of a dataset: which attributes of its class count, and which do not."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_tensors_of_a_class_count() -> None:
     assert None not in digests
 
 
-def test_what_cannot_be_told_apart_asks_for_a_version(tmp_path: Path) -> None:
+def test_datasets_that_cannot_be_distinguished_need_a_version(tmp_path: Path) -> None:
     dataset = with_attribute(threading.Lock())
     assert digest_of(dataset) is None
     with pytest.raises(ConfigError, match=r"an attribute of its class cannot, .* pass version="):
@@ -200,7 +200,7 @@ def test_a_digest_of_classes_is_the_same_in_each_run() -> None:
     assert "None" not in found.pop()
 
 
-def test_where_code_stands_does_not_count() -> None:
+def test_the_position_of_code_does_not_count() -> None:
     def made(before: str) -> Any:
         names: dict[str, Any] = {"__name__": "users.module"}
         text = "class Some:\n @staticmethod\n def f(a=(1, 2)): return [i for i in a]\n"

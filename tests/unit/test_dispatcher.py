@@ -1,4 +1,4 @@
-"""The table of tasks and the dispatcher by themselves: what Ctrl-C leaves behind at each place."""
+"""The table of tasks and the dispatcher by themselves, after Ctrl-C at each place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reader._core.wire.channel import TaskKind
 
 
 class Feeder:
-    """Counts as the engine does; raises Ctrl-C where a test wants it, before or after it acts."""
+    """Counts as the engine does; raises Ctrl-C on request, before or after it acts."""
 
     def __init__(self, interrupt_at: int, is_after: bool) -> None:
         self.sends = self.accepted = 0
@@ -83,7 +83,7 @@ def answer(table: TaskTable, dispatcher: Dispatcher) -> None:
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("at", range(1, 7))
-def test_01_each_task_is_sent_once_though_sending_was_interrupted(at: int, is_after: bool) -> None:
+def test_01_each_task_is_sent_once_despite_an_interrupt(at: int, is_after: bool) -> None:
     feeder = Feeder(at, is_after)
     table, dispatcher, _ = over(feeder)
     interrupts = 0
@@ -103,13 +103,11 @@ def test_01_each_task_is_sent_once_though_sending_was_interrupted(at: int, is_af
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("at", range(4, 7))
-def test_01_each_task_made_again_is_sent_once_though_sending_was_interrupted(
-    at: int, is_after: bool
-) -> None:
+def test_01_each_task_made_again_is_sent_once_despite_an_interrupt(at: int, is_after: bool) -> None:
     feeder = Feeder(at, is_after)
     table, dispatcher, _ = over(feeder)
     dispatcher.fill()
-    table.make_again(table[number] for number in (2, 0, 1))  # a worker died that had them
+    table.make_again(table[number] for number in (2, 0, 1))  # a worker that had them died
     for _ in range(2):
         with contextlib.suppress(KeyboardInterrupt):
             dispatcher.fill()
@@ -130,7 +128,7 @@ def test_drawing_goes_on_where_it_was_interrupted(is_late: bool) -> None:
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("at", range(2, 7))
-def test_01_built_in_batches_are_sent_once_though_sending_was_interrupted(
+def test_01_batches_of_built_in_samplers_are_sent_once_despite_an_interrupt(
     at: int, is_after: bool
 ) -> None:
     feeder = Feeder(at, is_after)
@@ -151,7 +149,7 @@ def test_01_built_in_batches_are_sent_once_though_sending_was_interrupted(
     assert drawn == [[n, n + 1] for n in range(2, 12, 2)]
 
 
-def test_batch_with_an_index_outside_is_left_to_the_source() -> None:
+def test_batch_with_an_index_outside_is_refused_by_the_source() -> None:
     feeder = Feeder(0, False)
     _, dispatcher, source = over(feeder)
     source.batches = IndexBatches(None, range(10, 16), 2, False)  # 12 samples
@@ -161,7 +159,7 @@ def test_batch_with_an_index_outside_is_left_to_the_source() -> None:
     assert feeder.got[2] == (2, b"2")  # of the source
 
 
-def test_turns_skip_workers_that_have_enough() -> None:
+def test_turns_skip_workers_with_full_rings() -> None:
     turns = RoundRobin(3, 1, 2)
     assert turns.next_worker() == 1
     loads = Counter({1: 2, 2: 1})
@@ -170,4 +168,4 @@ def test_turns_skip_workers_that_have_enough() -> None:
     turns.pass_on(2)
     assert (turns.turn, turns.next_worker()) == (0, 0)
     loads.update({0: 4, 1: 1, 2: 1})
-    assert turns.next_worker() == 2  # all have enough: the one that has least
+    assert turns.next_worker() == 2  # all rings are full: the worker with the fewest tasks

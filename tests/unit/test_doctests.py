@@ -29,7 +29,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name: str) -> None:
+def test_examples_in_docstrings_run(name: str) -> None:
     needed = name.rpartition(".")[2]
     if needed in FRAMEWORKS:
         pytest.importorskip(needed)

@@ -183,7 +183,7 @@ def test_threads_are_compared_with_the_quota(machine: Machine) -> None:
     assert "starts 8 threads" in found(processors.thread_pools, unset).found
 
 
-def test_what_makes_processors_slow_or_far_is_a_note(machine: Machine) -> None:
+def test_slow_or_distant_processors_are_a_note(machine: Machine) -> None:
     for check, files, said in (
         (
             processors.frequency,
@@ -222,7 +222,7 @@ def group_of_memory(version: int, limit: int, used: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_memory_limit_that_is_near_is_a_warning(machine: Machine, version: int) -> None:
+def test_a_memory_limit_nearly_reached_is_a_warning(machine: Machine, version: int) -> None:
     finding = found(memory.memory, machine, group_of_memory(version, 4 * GIB, 1 * GIB))
     assert finding.level == "ok"
     assert finding.found.endswith("of 4 GiB that a memory cgroup allows")
@@ -231,7 +231,7 @@ def test_a_memory_limit_that_is_near_is_a_warning(machine: Machine, version: int
     assert re.match(r"218\.\d MiB available of 4 GiB that a memory cgroup allows", finding.found)
 
 
-def test_a_machine_whose_memory_is_used_up_is_a_warning(machine: Machine) -> None:
+def test_a_machine_whose_memory_is_exhausted_is_a_warning(machine: Machine) -> None:
     assert found(memory.memory, machine).found == "8 GiB available of 16 GiB of the machine"
     files = {"proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n"}
     assert found(memory.memory, machine, files).level == "warning"
@@ -277,7 +277,7 @@ def test_a_machine_whose_memory_is_used_up_is_a_warning(machine: Machine) -> Non
         ),
     ],
 )
-def test_what_makes_memory_short_is_found(
+def test_causes_of_short_memory_are_found(
     machine: Machine, check: Check, files: dict[str, str], level: str, said: str
 ) -> None:
     finding = found(check, machine, files)
@@ -351,7 +351,7 @@ def test_the_oldest_versions_are_those_of_the_metadata() -> None:
         assert f'"{name}>={".".join(map(str, least))}"' in text
 
 
-def test_versions_are_told_without_importing_a_framework() -> None:
+def test_versions_are_reported_without_importing_a_framework() -> None:
     program = (
         "import sys\n"
         "from reader.observe.doctor import examine\n"
@@ -423,7 +423,7 @@ def test_a_file_that_cannot_be_read_is_a_note(machine: Machine, check: Check, na
         (processes.process_count, "cgroup/pod/job/pids.max"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_a_note_that_shows_it(
+def test_a_file_with_unexpected_text_is_a_note_that_shows_it(
     machine: Machine, check: Check, name: str
 ) -> None:
     finding = found(check, machine, {name: "many of them\n"})
@@ -537,7 +537,7 @@ def test_without_a_command_help_is_printed() -> None:
     assert "find what makes a loader slow" in done.stderr
 
 
-def test_an_unknown_command_is_named_with_those_that_there_are() -> None:
+def test_an_unknown_command_is_named_with_the_known_ones() -> None:
     done = command("docter")
     assert done.returncode == 2
     assert re.search(r"invalid choice: '?docter'? \(choose from '?doctor'?", done.stderr)
@@ -567,7 +567,7 @@ def test_a_report_aligns_findings_and_puts_remedies_below() -> None:
     ]
 
 
-def test_a_check_that_fails_does_not_hide_what_it_found(machine: Machine) -> None:
+def test_a_check_that_fails_keeps_its_earlier_findings(machine: Machine) -> None:
     def half(machine: Machine) -> Iterator[Finding]:
         yield Finding("ok", "first", "seen")
         raise PermissionError(13, "Permission denied", "/sys/x")
@@ -582,7 +582,7 @@ NODE = NodeFacts("b", False, HERE, {"CPU": 8.0}, 4 * GIB, 8 * GIB, 1.1e9)
 
 
 def found_of(*facts: NodeFacts) -> dict[str, str]:
-    """Of each node's findings the worst, as `level: found`."""
+    """The worst finding of each node, as `level: found`."""
     worst: dict[str, Finding] = {}
     for each in nodes(facts, HERE):
         if each.subject not in worst or exit_code([each]) > exit_code([worst[each.subject]]):
@@ -590,7 +590,7 @@ def found_of(*facts: NodeFacts) -> dict[str, str]:
     return {name: f"{each.level}: {each.found}" for name, each in worst.items()}
 
 
-def test_nodes_of_a_cluster_that_are_well() -> None:
+def test_healthy_nodes_of_a_cluster_are_ok() -> None:
     said = list(nodes([NODE, NODE._replace(host="a", is_here=True, bytes_per_s=None)], HERE))
     assert exit_code(said) == 0
     assert "2 nodes with 16 CPU in all" in said[0].found
@@ -608,7 +608,9 @@ def test_nodes_of_a_cluster_that_are_well() -> None:
         ({"bytes_per_s": 112e6}, "warning", "2.9 batches of 256 images a second at most"),
     ],
 )
-def test_nodes_of_a_cluster_that_are_not(changed: dict[str, Any], level: str, words: str) -> None:
+def test_faulty_nodes_of_a_cluster_are_found(
+    changed: dict[str, Any], level: str, words: str
+) -> None:
     said = found_of(NODE._replace(**changed))["node b"]
     assert said.startswith(f"{level}: ")
     assert words in said
@@ -617,7 +619,7 @@ def test_nodes_of_a_cluster_that_are_not(changed: dict[str, Any], level: str, wo
     )
 
 
-def test_a_cluster_that_does_not_answer() -> None:
+def test_a_cluster_that_does_not_answer_is_an_error() -> None:
     (said,) = examine(checks=[cluster("127.0.0.1:9")])
     assert said.level == "error"
     assert "nothing answers" in said.found or "not installed" in said.found

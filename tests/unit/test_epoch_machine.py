@@ -72,7 +72,7 @@ class EpochMachine(RuleBasedStateMachine):
             self.step()
 
     def step(self) -> str:
-        """Call next() once; returns what came of it."""
+        """Call next() once; returns its result or exception."""
         STEPS[0] += 1
         run = self.run
         assert run is not None
@@ -188,13 +188,13 @@ class EpochMachine(RuleBasedStateMachine):
 
     @rule(places=st.integers(1, 150))
     def arm(self, places: int) -> None:
-        """Have Ctrl-C come within one of the next calls."""
+        """Raise Ctrl-C within one of the next calls."""
         self.interrupts.left = places
 
     # -- what workers do -------------------------------------------------------------------------
 
     def happen(self, event: Callable[[], None], is_later: bool) -> None:
-        """Have something happen now, or while the epoch next waits."""
+        """Cause an event now, or during the next wait of the epoch."""
         assert self.run is not None
         if is_later:
             self.run.feeder.script.append(event)
@@ -258,7 +258,7 @@ class EpochMachine(RuleBasedStateMachine):
     # -- the end ---------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Have all workers answer until the epoch is over."""
+        """Let all workers answer until the epoch is over."""
         if self.run is None:
             return
         self.interrupts.left = 0
@@ -315,7 +315,7 @@ def _silence(monkeypatch: pytest.MonkeyPatch) -> None:
 def drive(examples: int, steps: int) -> None:
     chosen = settings(
         max_examples=examples, stateful_step_count=steps,
-        phases=[Phase.generate, Phase.shrink],  # the phase that explains traces, too
+        phases=[Phase.generate, Phase.shrink],  # the explain phase uses tracing, too
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     run_state_machine_as_test(EpochMachine, settings=chosen)
@@ -343,7 +343,7 @@ PLACES = range(1, 200)  # at which an interrupt comes
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_failed_start_is_told_though_it_was_interrupted(is_stream: bool) -> None:
+def test_failed_start_is_reported_despite_an_interrupt(is_stream: bool) -> None:
     setting = Setting(workers=1, sizes=(1,) if is_stream else None, count=1, window=1)
     for places in PLACES:
         found = machine(setting)
@@ -354,7 +354,7 @@ def test_failed_start_is_told_though_it_was_interrupted(is_stream: bool) -> None
         assert found.ended == "start", f"interrupted at {places}"
 
 
-def test_exception_of_a_sample_is_raised_though_it_was_interrupted() -> None:
+def test_exception_of_a_sample_is_raised_despite_an_interrupt() -> None:
     for places in PLACES:
         found = machine(Setting(workers=1, count=2))
         found.fail(0, False)
@@ -364,7 +364,7 @@ def test_exception_of_a_sample_is_raised_though_it_was_interrupted() -> None:
         assert found.model.raised == {0}, f"interrupted at {places}"
 
 
-def test_failed_sample_is_counted_once_though_that_was_interrupted() -> None:
+def test_failed_sample_is_counted_once_despite_an_interrupt() -> None:
     for places in PLACES:
         found = machine(Setting(workers=1, count=3, tolerates=True))
         found.fail(0, False)
@@ -376,7 +376,7 @@ def test_failed_sample_is_counted_once_though_that_was_interrupted() -> None:
         assert found.run.owner.told == [(0, 0)], f"interrupted at {places}"
 
 
-def test_failed_start_of_an_epoch_that_was_left_is_told_in_the_next() -> None:
+def test_failed_start_of_an_epoch_that_was_left_is_reported_in_the_next() -> None:
     for sizes in (None, (2, 2)):
         found = machine(Setting(sizes=sizes, starts=1))
         found.fail_start(1, False, True)
@@ -387,7 +387,7 @@ def test_failed_start_of_an_epoch_that_was_left_is_told_in_the_next() -> None:
         assert found.ended == "start"
 
 
-def test_failed_start_is_told_where_another_worker_is_asked_again() -> None:
+def test_failed_start_is_reported_while_another_worker_is_asked_again() -> None:
     found = machine(Setting(sizes=(1, 0), window=4, room=1))
     found.short(0, False)
     found.answer(0, 2, True)
@@ -397,7 +397,7 @@ def test_failed_start_is_told_where_another_worker_is_asked_again() -> None:
     assert found.ended == "start"
 
 
-def test_shards_of_a_step_that_an_error_cuts_are_not_delivered() -> None:
+def test_step_batches_before_an_error_in_their_step_are_not_delivered() -> None:
     found = machine(Setting(workers=1, sampler="shards", places=3, window=1, room=1))
     found.answer(0, 1, False)
     found.refuse()
@@ -408,7 +408,7 @@ def test_shards_of_a_step_that_an_error_cuts_are_not_delivered() -> None:
     assert not found.model.seen
 
 
-def test_worker_that_dies_while_another_is_asked_again_is_sent_its_task() -> None:
+def test_worker_that_dies_while_another_is_asked_again_gets_its_task_again() -> None:
     found = machine(Setting(sizes=(1, 0), window=2, room=1))
     found.short(0, False)
     found.call_next(1)

@@ -1,4 +1,4 @@
-"""Marks: which datasets are told of an epoch, where they are, and what they are told."""
+"""Marks: which datasets are told the epoch, where they are found, and which number they get."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Slotted:
 
 
 @pytest.mark.parametrize("name", ["epoch", "_epoch"])
-def test_own_epoch_counts_before_that_of_the_loader(name: str) -> None:
+def test_own_epoch_of_a_dataset_comes_before_that_of_the_loader(name: str) -> None:
     assert epoch_marks(Told(**{name: 7}), 2) == [((), 7)]
     assert epoch_marks(Told(**{name: 0}), 2) == [((), 0)]
 
@@ -47,7 +47,7 @@ def test_dataset_without_set_epoch_has_no_mark(dataset: Any) -> None:
     apply_marks(dataset, [])
 
 
-def test_datasets_inside_are_found_and_told_outermost_first() -> None:
+def test_inner_datasets_are_found_and_told_the_epoch_outermost_first() -> None:
     made = Told(
         epoch=1,
         dataset=Holder(datasets=[Told(epoch=2), Holder(dataset=Told(epoch=3)), range(3)]),
@@ -70,7 +70,7 @@ def test_datasets_inside_are_found_and_told_outermost_first() -> None:
     assert made.calls == []
 
 
-def test_dataset_that_holds_itself_is_told_a_few_times_and_no_more() -> None:
+def test_dataset_that_holds_itself_is_told_the_epoch_a_few_times_at_most() -> None:
     made = Told(epoch=4)
     made.dataset = made  # type: ignore[attr-defined]
     marks = epoch_marks(made, 0)
@@ -84,5 +84,5 @@ def test_set_epoch_that_is_no_method_is_not_called() -> None:
     assert epoch_marks(Holder(set_epoch=3, epoch=1), 1) == []
 
 
-def test_class_of_a_dataset_is_not_told() -> None:
+def test_class_of_a_dataset_is_not_told_the_epoch() -> None:
     assert epoch_marks(Told, 1) == []

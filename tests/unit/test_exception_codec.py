@@ -216,7 +216,7 @@ def test_slots_are_kept_and_unset_ones_stay_unset() -> None:
     assert not hasattr(back, "unset")
 
 
-def test_overridden_attribute_access_is_passed_by() -> None:
+def test_overridden_attribute_access_is_bypassed() -> None:
     exc = Frozen(1)
     assert carry(exc).args == (1,)
     assert notes_of(with_context(carry(exc), where="x", traceback_text="")) == "reader: raised in x"
@@ -309,7 +309,7 @@ def test_local_class_made_in_the_worker_keeps_the_trainers_bases(
     assert type(first).__qualname__.endswith("make.<locals>.OnlyThere")
 
 
-def test_class_nobody_can_rebuild_is_stood_in_for_by_its_base() -> None:
+def test_class_nobody_can_rebuild_is_replaced_by_its_base() -> None:
     code = """
     import sys, threading
     class Base(KeyError): pass
@@ -332,7 +332,7 @@ def test_class_nobody_can_rebuild_is_stood_in_for_by_its_base() -> None:
     assert "its base KeyError stands in for it" in notes_of(back)
 
 
-def test_class_with_a_hostile_metaclass_hinders_no_other() -> None:
+def test_class_with_a_hostile_metaclass_does_not_disturb_others() -> None:
     class Meta(type):
         def __getattribute__(cls, name: str) -> Any:
             if name in ("__module__", "__qualname__"):
@@ -352,7 +352,7 @@ def test_class_is_imported_where_only_the_worker_had_imported_it() -> None:
 
 
 def test_extension_type_that_only_unpickles_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Any class may play the part of one whose layout no builtin base can make.
+    # Any class may stand for one whose layout no builtin base can make.
     monkeypatch.setattr(exception_codec, "static_base", lambda cls: Whole)
     back = carry(Whole(4))
     assert (type(back), back.number, back.remade) == (Whole, 4, True)

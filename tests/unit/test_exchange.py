@@ -57,7 +57,7 @@ print("done")
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["exchange", "capsules"])
-def test_tensors_are_told_apart_by_what_lies_in_them(is_old: bool) -> None:
+def test_tensors_are_distinguished_by_their_contents(is_old: bool) -> None:
     program = PROGRAM.format(old=is_old)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False

@@ -1,4 +1,4 @@
-"""Shared DataFrames and Series refuse to be changed, by whatever way pandas has."""
+"""Shared DataFrames and Series refuse to be changed, in each way that pandas has."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_arrays_of_a_shared_table_are_read_only(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_what_is_computed_of_a_shared_table_can_be_changed() -> None:
+def test_results_computed_from_a_shared_table_can_be_changed() -> None:
     shared, series = share(frame()), share(frame()["number"])
     before = state(shared), state(series)
     computed = [

@@ -38,7 +38,7 @@ def space_of(file: EntryFile) -> FreeSpace:
     return file._space
 
 
-def test_bytes_are_never_of_two_and_all_come_back(file: EntryFile) -> None:
+def test_no_byte_has_two_owners_and_all_come_back(file: EntryFile) -> None:
     space, order = space_of(file), random.Random(3)
     taken: dict[int, int] = {}
     for _ in range(4000):
@@ -58,7 +58,7 @@ def test_bytes_are_never_of_two_and_all_come_back(file: EntryFile) -> None:
     assert space.take(LIMIT) == 0  # in one piece
 
 
-def test_bytes_that_were_not_the_last_are_taken_again(file: EntryFile) -> None:
+def test_bytes_between_entries_are_taken_again(file: EntryFile) -> None:
     space = space_of(file)
     first, second = space.take(10 * LINE), space.take(LIMIT - 10 * LINE)
     assert not space.has_space(LINE)
@@ -71,7 +71,7 @@ def test_bytes_that_were_not_the_last_are_taken_again(file: EntryFile) -> None:
     assert file.table.sum(END) == 10 * LINE
 
 
-def test_a_link_that_is_damaged_costs_a_list(file: EntryFile) -> None:
+def test_a_damaged_link_costs_a_list(file: EntryFile) -> None:
     space = space_of(file)
     places = [space.take(8 * LINE) for _ in range(4)]
     for at in places[:3]:
@@ -81,14 +81,14 @@ def test_a_link_that_is_damaged_costs_a_list(file: EntryFile) -> None:
     assert space.take(8 * LINE) == 40 * LINE
 
 
-def test_what_nobody_has_is_found_by_who_is_alone(file: EntryFile) -> None:
+def test_ownerless_space_is_found_by_a_process_that_is_alone(file: EntryFile) -> None:
     space, table = space_of(file), file.table
     for number in range(3):
         assert file.keep(number, 0, b'["none"]', [bytes(1000)])
     size = space.used // 3
     lost = space.take(7 * LINE)  # by a process that was killed
     assert file.keep(3, 0, b'["none"]', [bytes(1000)])
-    assert table.drop(1, table.word(1))  # and another, before it gave the bytes back
+    assert table.drop(1, table.word(1))  # by another one, before it released the bytes
     assert table.sum(FREE) == 0
     file.recover()
     assert space.used == 3 * size
@@ -96,7 +96,7 @@ def test_what_nobody_has_is_found_by_who_is_alone(file: EntryFile) -> None:
     assert [file.holds(number) for number in range(4)] == [True, False, True, True]
 
 
-def test_entries_that_lie_on_each_other_are_dropped(file: EntryFile) -> None:
+def test_overlapping_entries_are_dropped(file: EntryFile) -> None:
     for number in range(3):
         file.keep(number, 0, b'["none"]', [bytes(1000)])
     at = HEAD // 8 + SUMS
@@ -106,7 +106,7 @@ def test_entries_that_lie_on_each_other_are_dropped(file: EntryFile) -> None:
     assert [file.holds(number) for number in range(3)] == [True, False, False]
 
 
-def test_a_disk_that_is_full_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> bool:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -1,4 +1,4 @@
-"""Turns at the global random state: one at a time, within each other, given up, taken away."""
+"""Holds of the global random state: one at a time, nested, released, taken away."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_06_holds_of_two_pools_do_not_overlap_and_leave_the_state_as_it_was() ->
     assert random.getstate() == before
 
 
-def test_06_hold_that_is_asked_for_in_another_lies_within_it() -> None:
+def test_06_hold_requested_within_another_is_nested() -> None:
     inner_drawn: list[float] = []
 
     def iterate() -> None:
@@ -101,7 +101,7 @@ def test_04_hold_that_waits_is_dropped_when_its_pool_ends() -> None:
     first.end()
 
 
-def test_07_hold_that_does_not_end_is_taken_with_all_within_it() -> None:
+def test_07_hold_that_does_not_end_is_released_with_all_nested_ones() -> None:
     before = random.getstate()
     outer_lock, inner_lock = GlobalRngLock(), GlobalRngLock()
     inner: list[Holder] = []
@@ -126,10 +126,10 @@ def test_07_hold_that_does_not_end_is_taken_with_all_within_it() -> None:
     same = random.Random()
     same.setstate(mine)
     assert inner[0].drawn + outer.drawn == [same.random(), same.random()]
-    assert random.getstate() == same.getstate()  # neither put anything back
+    assert random.getstate() == same.getstate()  # neither restored a state
 
 
-def test_07_end_of_a_hold_is_waited_for_by_who_has_its_batch() -> None:
+def test_07_whoever_has_the_batch_waits_for_the_end_of_its_hold() -> None:
     lock = GlobalRngLock()
     lock.await_end()  # there is none
     before = random.getstate()

@@ -1,4 +1,4 @@
-"""Gluon's and GluonNLP's batchify functions: what the libraries give, and what they refuse."""
+"""Gluon's and GluonNLP's batchify functions: same results and same refusals as the libraries."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ BEYOND: list[tuple[Any, str]] = [
     (value, dtype)
     for value in (np.nan, np.inf, -np.inf, 1e9, -1.0, -1e300)
     for dtype in ("uint8", "int8", "int32", "int64")
-]  # a cast in C; what it gives is the processor's
+]  # a cast in C; its result depends on the processor
 
 
 def padded(value: Any, dtype: str) -> list[Any]:
@@ -202,7 +202,7 @@ def test_a_type_beyond_numpy_takes_its_own_value() -> None:
 
 
 class NDArray(np.ndarray[Any, Any]):
-    """Goes for an array of MXNet."""
+    """Looks like an array of MXNet."""
 
     def asnumpy(self) -> Any:
         return np.array(self)
@@ -265,7 +265,9 @@ def test_the_refusal_of_a_value_stays_in_reader_collate() -> None:
         (lambda: nlp.NamedTuple(Pair, [len, len])([(1, 2)]), ValueError, "must be a Pair"),
     ],
 )
-def test_what_does_not_fit_is_refused(act: Any, kind: type[Exception], text: str) -> None:
+def test_samples_that_do_not_fit_are_refused_with_the_types_of_the_libraries(
+    act: Any, kind: type[Exception], text: str
+) -> None:
     with pytest.raises(kind, match=text):
         act()
 

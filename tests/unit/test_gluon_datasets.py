@@ -1,4 +1,4 @@
-"""Gluon's datasets: what its methods make of them, its texts, copies, and records read at once."""
+"""Gluon's datasets: results of its methods, its texts, copies, and concurrent reads of records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_transform_is_called_with_the_fields_of_a_tuple_as_arguments() -> None:
     assert items(SimpleDataset([[1, 2], [3, 4]]).transform(sum)) == [3, 7]  # a list is one argument
 
 
-def test_transform_is_lazy_unless_told_otherwise() -> None:
+def test_transform_is_lazy_by_default() -> None:
     for lazy, before, after in ((True, 0, 4), (False, 2, 2)):
         fn = Called(operator.neg)
         dataset = SimpleDataset([1, 2]).transform(fn, lazy)
@@ -95,7 +95,7 @@ def test_shards_as_in_gluon() -> None:
     assert of(2) == [[0], [1], [], []]
 
 
-def test_take_gives_as_many_as_there_are() -> None:
+def test_take_gives_at_most_the_whole_dataset() -> None:
     dataset = SimpleDataset([1, 2, 3])
     assert [items(dataset.take(count)) for count in (None, 9, 2, 0)] == [
         [1, 2, 3],
@@ -174,7 +174,7 @@ def test_many_samples_are_fetched_in_one_call_where_the_dataset_has_it() -> None
     assert not hasattr(SimpleDataset([1]).transform(abs), "__getitems__")
 
 
-def test_epochs_reach_the_dataset_within() -> None:
+def test_epochs_reach_the_wrapped_dataset() -> None:
     class Counting(SimpleDataset):
         epoch = 0
 
@@ -221,7 +221,7 @@ simple = SimpleDataset([1, 2, 3])
         (lambda: RecordFileDataset("none.rec"), ConfigError, "'none.rec' cannot be opened"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_arguments_are_refused_by_name(
     make: Callable[[], Any], kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=text):
@@ -273,7 +273,7 @@ def test_records_have_the_methods_of_datasets(records: Path) -> None:
     assert items(pickle.loads(pickle.dumps(dataset))) == list(range(20))
 
 
-def test_a_damaged_record_is_told_by_name(tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported_by_name(tmp_path: Path) -> None:
     path = tmp_path / "bad.rec"
     with reader.RecordWriter(path) as file:
         file.write(b"abc")

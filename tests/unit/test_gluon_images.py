@@ -143,7 +143,7 @@ def _first(image: Any, label: Any) -> Any:
     return image
 
 
-def test_a_record_without_an_image_is_told_by_key(tmp_path: Folder) -> None:
+def test_a_record_without_an_image_is_reported_by_key(tmp_path: Folder) -> None:
     path = tmp_path / "some.rec"
     with RecordWriter(path) as file:
         file.write(b"short", key=7)
@@ -173,7 +173,7 @@ def test_images_of_folders_come_in_the_order_of_the_names(tmp_path: Folder) -> N
     assert again[0][0].shape == (6, 5, 1)
 
 
-def test_files_of_folders_that_are_no_images_are_left_out_and_told(tmp_path: Folder) -> None:
+def test_files_that_are_no_images_are_skipped_and_reported(tmp_path: Folder) -> None:
     save(tmp_path / "a/x.png", pixels(0))
     (tmp_path / "a/notes.txt").touch()
     (tmp_path / "readme").touch()
@@ -202,7 +202,7 @@ def test_images_of_a_list_have_their_labels(tmp_path: Folder) -> None:
     assert ImageListDataset(tmp_path, [[5, "in/0.png"]], flag=0)[0][0].shape == (6, 5, 1)
 
 
-def test_an_image_that_cannot_be_read_is_told_by_its_path(tmp_path: Folder) -> None:
+def test_an_image_that_cannot_be_read_is_reported_by_its_path(tmp_path: Folder) -> None:
     dataset = ImageListDataset(tmp_path, [[0, "bad.png"], [0, "none.png"]])
     (tmp_path / "bad.png").write_bytes(content(pixels(1))[:60])
     with pytest.raises(DatasetError, match=r"the image '.*bad.png' cannot be read: an image of 60"):
@@ -229,7 +229,7 @@ def test_an_image_that_cannot_be_read_is_told_by_its_path(tmp_path: Folder) -> N
         (lambda at: ImageListDataset(at, at / "bad.lst"), ConfigError, "line 2 of .*bad.lst' must"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_arguments_are_refused_by_name(
     tmp_path: Folder, make: Callable[[Path], Any], kind: type[Exception], text: str
 ) -> None:
     (tmp_path / "bad.lst").write_text("0\t1\ta.png\nmoon\n")
@@ -325,9 +325,7 @@ def test_cifar100_has_coarse_and_fine_labels(tmp_path: Folder) -> None:
         (CIFAR100, "train.bin", "cifar-100-binary.tar.gz"),
     ],
 )
-def test_files_that_are_not_there_are_named(
-    tmp_path: Folder, kind: Any, names: str, source: str
-) -> None:
+def test_missing_files_are_named(tmp_path: Folder, kind: Any, names: str, source: str) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").touch()
     with pytest.raises(ConfigError, match="needs the files") as caught:
         kind(tmp_path)
@@ -348,7 +346,7 @@ def test_files_that_are_not_there_are_named(
         (lambda whole: gzip.compress(struct.pack(">4I", 2049, 0, 0, 0)), "begins with 2049, not"),
     ],
 )
-def test_a_damaged_file_of_mnist_is_told(
+def test_a_damaged_file_of_mnist_is_reported(
     tmp_path: Folder, damage: Callable[[bytes], bytes], text: str
 ) -> None:
     write_mnist(tmp_path, "train", 5)
@@ -359,7 +357,7 @@ def test_a_damaged_file_of_mnist_is_told(
     assert str(path) in str(caught.value)
 
 
-def test_files_of_two_parts_are_told(tmp_path: Folder) -> None:
+def test_files_of_different_parts_are_reported(tmp_path: Folder) -> None:
     write_mnist(tmp_path, "train", 5)
     write_mnist(tmp_path / "other", "train", 4)
     name = "train-labels-idx1-ubyte.gz"

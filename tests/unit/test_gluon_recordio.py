@@ -1,4 +1,4 @@
-"""Records as mx.recordio has them: bytes of headers, images, files read by anybody, and damage."""
+"""Records as mx.recordio writes them: headers, images, concurrent readers, and damage."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_label_may_be_a_number_of_numpy() -> None:
         (lambda: unpack_img(pack((0, 1, 0, 0), b"abc")), DatasetError, "an image of 3 bytes"),
     ],
 )
-def test_what_is_no_record_is_told(
+def test_bytes_that_are_no_record_are_reported(
     call: Callable[[], Any], kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=text):
@@ -175,7 +175,7 @@ def test_records_come_in_the_order_of_the_file_until_none(tmp_path: Path) -> Non
     assert list(RecordIO(path)) == records
 
 
-def test_what_was_written_is_there_when_the_object_goes(tmp_path: Path) -> None:
+def test_written_records_are_in_the_file_when_the_object_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "some.rec"
     writer = MXIndexedRecordIO(tmp_path / "some.idx", path, "w", key_type=str)
     writer.write_idx("a b", b"abc")
@@ -234,7 +234,7 @@ def test_two_processes_read_the_same_file(many: Path, method: Any) -> None:
     context = multiprocessing.get_context(method)
     answers, file = context.Queue(), opened(many)
     assert file.read() == content(0)
-    with file._locks[next(iter(file._locks))]:  # a thread is just reading while another forks
+    with file._locks[next(iter(file._locks))]:  # one thread reads while another forks
         children = [
             context.Process(target=tell_wrong, args=(file, seed, answers)) for seed in range(2)
         ]
@@ -260,7 +260,7 @@ def test_readers_are_copied_with_their_position(many: Path) -> None:
     assert closed.read_idx(3) == content(3)
 
 
-def test_damage_is_told_with_the_key(tmp_path: Path) -> None:
+def test_damage_is_reported_with_the_key(tmp_path: Path) -> None:
     path = tmp_path / "some.rec"
     file = MXIndexedRecordIO(path.with_suffix(".idx"), path, "w")
     file.write_idx(70, b"abc")
@@ -290,7 +290,7 @@ def test_damage_is_told_with_the_key(tmp_path: Path) -> None:
         ("a\t0\n", "line 1"),
     ],
 )
-def test_an_index_of_another_file_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_an_index_of_another_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "some.rec"
     writer = MXRecordIO(path, "w")
     writer.write(b"abc")
@@ -345,7 +345,7 @@ def make(tmp_path: Path, flag: str = "w") -> MXIndexedRecordIO:
         (lambda path: pickle.dumps(make(path)), ConfigTypeError, "a writer .* cannot be copied"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_arguments_are_refused_by_name(
     tmp_path: Path, call: Callable[[Path], Any], kind: type[Exception], text: str
 ) -> None:
     with warnings.catch_warnings():

@@ -142,7 +142,7 @@ def test_filter_calls_the_function_now_and_once() -> None:
         (lambda: len(BatchSampler(iter_only(), 1)), ConfigTypeError, "no __len__"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_arguments_are_refused_by_name(
     make: Callable[[], Any], kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=text):
@@ -169,7 +169,7 @@ def iter_only() -> Any:
         {"numpy": {"bit_generator": "MT19937", "state": {"key": [], "pos": 0}}},
     ],
 )
-def test_a_state_that_is_none_of_a_random_sampler_is_refused(state: Any) -> None:
+def test_a_state_of_another_object_than_a_random_sampler_is_refused(state: Any) -> None:
     np.random.seed(4)
     sampler = RandomSampler(5)
     with pytest.raises(StateError):
@@ -202,7 +202,7 @@ def test_last_batch_as_in_gluon() -> None:
     assert short == [(len(each), each) for each in lists]
 
 
-def test_the_carry_is_taken_when_an_epoch_begins_and_kept_when_it_ends() -> None:
+def test_rolled_over_indices_are_taken_at_the_begin_and_kept_at_the_end_of_an_epoch() -> None:
     batches = BatchSampler(SequentialSampler(10), 4, "rollover")
     list(batches)
     first, second = iter(batches), iter(batches)
@@ -215,7 +215,7 @@ def test_the_carry_is_taken_when_an_epoch_begins_and_kept_when_it_ends() -> None
     list(batches)
     for _ in batches:
         break
-    assert list(batches) == [[0, 1, 2, 3], [4, 5, 6, 7]]  # what was carried is lost
+    assert list(batches) == [[0, 1, 2, 3], [4, 5, 6, 7]]  # the rolled over indices are lost
 
 
 @pytest.mark.parametrize("word", ["keeep", None])
@@ -268,7 +268,7 @@ def test_epochs_of_a_seed_are_one_sequence_cut_into_batches(
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "discard"])
-def test_batches_of_a_sampler_that_can_are_entered_anywhere(last_batch: str) -> None:
+def test_batches_of_a_seekable_sampler_open_at_any_position(last_batch: str) -> None:
     batches = BatchSampler(IntervalSampler(13, 3), 4, last_batch)
     assert isinstance(batches, SeekableBatchSampler)
     whole = list(batches)
@@ -278,7 +278,7 @@ def test_batches_of_a_sampler_that_can_are_entered_anywhere(last_batch: str) -> 
     assert len(list(plain.iter_from(1))) == len(plain) - 1
 
 
-def test_copies_carry_what_the_original_does() -> None:
+def test_copies_keep_the_rolled_over_indices() -> None:
     for sampler in SequentialSampler(10), RandomSampler(10, seed=2):
         batches = BatchSampler(sampler, 4, "rollover")
         list(batches)
@@ -304,7 +304,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "ranks": lambda: reader.DistributedSampler(range(2 * COUNT), 2, 1),
     "torch's": torchs,
 }
-# These draw from what has no seed: the epoch that was begun is repeated, later ones are fresh.
+# These draw without a seed: the begun epoch is repeated, later ones are fresh.
 FRESH: dict[str, Callable[[], Any]] = {
     "random": lambda: RandomSampler(COUNT),
     "own": Own,
@@ -335,7 +335,7 @@ CELLS: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "last_batch", "options"), CELLS, ids=str)
-def test_a_loader_goes_on_where_it_was_left(
+def test_a_loader_resumes_where_it_stopped(
     kind: str, last_batch: str, options: dict[str, Any]
 ) -> None:
     states, wanted = [], []
@@ -380,7 +380,7 @@ def test_set_epoch_of_a_loader_gives_the_batches_of_that_epoch() -> None:
             assert len(wanted[epoch]) == (3 if epoch % 2 else 2)
 
 
-def test_a_state_of_another_seed_brings_its_carry_along() -> None:
+def test_a_state_of_another_seed_brings_its_rolled_over_indices() -> None:
     with loader_of("seeded", "rollover") as straight:
         lists(straight)
         iterator = iter(straight)
@@ -407,7 +407,9 @@ def test_a_state_of_another_seed_brings_its_carry_along() -> None:
         (lambda: seekable().load_state_dict({"sampler": {"seed": 1}}), "epoch"),
     ],
 )
-def test_a_state_that_is_none_of_batches_is_refused(load: Callable[[], None], text: str) -> None:
+def test_a_state_of_another_object_than_a_batch_sampler_is_refused(
+    load: Callable[[], None], text: str
+) -> None:
     with pytest.raises(StateError, match=text):
         load()
 

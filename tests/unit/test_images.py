@@ -104,7 +104,7 @@ def test_a_jpeg_of_any_subsampling_is_decoded_as_by_pillow(sampling: int, is_gre
     array = photograph(48, 96)
     content = bytearray(encoded(array[:, :, 0] if is_grey else array, subsampling="4:4:4"))
     header = content.index(b"\xff\xc0" if content.count(b"\xff\xc0") else b"\xff\xc2")
-    content[header + 11] = sampling  # of the first component: what is left is cut off, or grey
+    content[header + 11] = sampling  # of the first component: the rest is cut off, or grey
     wanted = _pillow_or_none(bytes(content))
     if wanted is None:
         with pytest.raises(ImageError):
@@ -161,7 +161,7 @@ def test_a_png_of_16_bits_keeps_the_upper_8() -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_an_image_lies_as_in_its_file(kind: str) -> None:
+def test_an_image_keeps_the_orientation_of_its_file(kind: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     content = encoded(photograph(40, 60), kind, exif=exif)
@@ -197,7 +197,7 @@ def test_a_scaled_jpeg_is_close_to_pillows_resized_one(size: Any, box: Any) -> N
     assert difference(found, by_pillow(content, size=size, box=box))[0] < 4.0
 
 
-def test_no_pixel_outside_of_a_crop_has_a_part_in_it() -> None:
+def test_no_pixel_outside_of_a_crop_affects_it() -> None:
     image = np.zeros((64, 64, 3), np.uint8)
     image[16:48, 16:48] = 255
     content = encoded(image, "PNG")
@@ -299,7 +299,7 @@ def test_an_out_that_does_not_fit_is_refused(
         ({"crop": (0, 8, 3, 0)}, ConfigError, "does not lie within"),
     ],
 )
-def test_an_argument_that_cannot_be_is_refused(
+def test_an_invalid_argument_is_refused(
     options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -343,7 +343,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (b"\xff\xd8", "it begins with"),
     ],
 )
-def test_a_file_of_another_kind_is_told(tmp_path: Path, content: bytes, kind: str) -> None:
+def test_a_file_of_another_kind_is_reported(tmp_path: Path, content: bytes, kind: str) -> None:
     path = tmp_path / "some.jpg"
     path.write_bytes(content)
     for read in (decode, image_size):
@@ -353,7 +353,7 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path, content: bytes, kind: st
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"mode": "CMYK"}])
-def test_a_jpeg_that_is_cut_off_is_an_error_wherever(options: dict[str, Any]) -> None:
+def test_a_jpeg_cut_off_anywhere_is_an_error(options: dict[str, Any]) -> None:
     image = Image.fromarray(photograph(40, 56)).convert(options.pop("mode", "RGB"))
     content = encoded(image, **options)
     for length in range(3, len(content) - 2):
@@ -364,13 +364,13 @@ def test_a_jpeg_that_is_cut_off_is_an_error_wherever(options: dict[str, Any]) ->
             decode(content[: len(content) // 2], size=size)
 
 
-def test_a_jpeg_that_is_cut_off_says_so() -> None:
+def test_a_cut_off_jpeg_is_reported_as_cut_off() -> None:
     content = encoded(photograph(40, 56))
     with pytest.raises(ImageError, match=r"damaged JPEG file: it is cut off. Make the file anew"):
         decode(content[:-20])
 
 
-def test_a_png_that_is_cut_off_is_an_error_wherever() -> None:
+def test_a_png_cut_off_anywhere_is_an_error() -> None:
     content = encoded(photograph(40, 56), "PNG")
     end = content.rindex(b"IDAT") + 1
     for length in [*range(8, 60), *range(60, end, 97)]:
@@ -402,7 +402,7 @@ def with_size(content: bytes, height: int, width: int) -> bytes:
     return content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:]
 
 
-def test_a_size_that_cannot_be_is_refused_before_memory_is_taken() -> None:
+def test_an_invalid_size_is_refused_before_memory_is_taken() -> None:
     content = encoded(photograph(16, 24), "PNG")
     for size in ((2**31 - 1, 2**31 - 1), (0, 5), (2**20, 2**10)):
         with pytest.raises(ImageError, match=r"its header says .* pixels, and 134,217,728 is"):
@@ -469,7 +469,7 @@ def test_another_thread_runs_while_an_image_is_made(step: str) -> None:
     thread.start()
     is_waiting.wait()
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e3)  # from here on a thread runs only where another lets go of the GIL
+    sys.setswitchinterval(1e3)  # from here on a thread runs only when another releases the GIL
     try:
         go.set()
         for _ in range(1000):
@@ -529,7 +529,7 @@ def test_random_crops_have_the_areas_and_ratios_that_are_asked_for(rng: Any) -> 
         (lambda: RandomResizedCrop(ratio=(0, 1)), "ratio must be width"),
     ],
 )
-def test_a_crop_that_cannot_be_is_refused(make: Any, text: str) -> None:
+def test_an_invalid_crop_is_refused(make: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         make()
 

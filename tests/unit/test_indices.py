@@ -94,6 +94,6 @@ def test_index_outside_of_the_dataset_is_refused(workers: int) -> None:
             next(batches)
 
 
-def test_places_below_none_yield_nothing() -> None:
+def test_empty_and_negative_positions_yield_nothing() -> None:
     assert list(IndexBatches(Permutation(5, 1), range(5, 5), 2, False)) == []
     assert list(IndexBatches(None, range(9, 5), 2, False)) == []

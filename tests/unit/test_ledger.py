@@ -25,7 +25,7 @@ def test_an_even_ledger_has_no_excess() -> None:
     assert settle(Ledger.take(), grace_s=0) == []
 
 
-def test_a_descriptor_left_open_is_told_with_its_target() -> None:
+def test_a_descriptor_left_open_is_reported_with_its_target() -> None:
     before = Ledger.take()
     read, write = os.pipe()
     left = settle(before, grace_s=0)
@@ -37,7 +37,7 @@ def test_a_descriptor_left_open_is_told_with_its_target() -> None:
     ]
 
 
-def test_a_memory_file_is_told_by_descriptor_and_by_mapping() -> None:
+def test_a_memory_file_is_reported_by_descriptor_and_by_mapping() -> None:
     before = Ledger.take()
     memory = os.memfd_create("reader-test")
     os.ftruncate(memory, mmap.PAGESIZE)
@@ -52,7 +52,7 @@ def test_a_memory_file_is_told_by_descriptor_and_by_mapping() -> None:
     assert "/memfd:reader-test" in mapping[0]
 
 
-def test_a_thread_is_told_by_name() -> None:
+def test_a_thread_is_reported_by_name() -> None:
     before = Ledger.take()
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, name="left over")
@@ -64,14 +64,14 @@ def test_a_thread_is_told_by_name() -> None:
     assert left[0].startswith("thread left over")
 
 
-def test_what_ends_within_the_grace_is_no_leak() -> None:
+def test_an_object_that_ends_within_the_grace_is_no_leak() -> None:
     before = Ledger.take()
     threading.Timer(0.05, lambda: None).start()
     assert settle(before) == []
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_worker_is_told_and_the_servers_of_multiprocessing_are_not(method: str) -> None:
+def test_a_worker_is_reported_and_the_servers_of_multiprocessing_are_not(method: str) -> None:
     before = Ledger.take()
     context = multiprocessing.get_context(method)
     stop = context.Event()
@@ -86,7 +86,7 @@ def test_a_worker_is_told_and_the_servers_of_multiprocessing_are_not(method: str
     assert left[0].startswith(f"process {pid} (")
 
 
-def test_a_zombie_that_python_would_wait_for_is_told() -> None:
+def test_a_zombie_that_python_would_wait_for_is_reported() -> None:
     before = Ledger.take()
     with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -94,7 +94,7 @@ def test_a_zombie_that_python_would_wait_for_is_told() -> None:
     assert any(f"process {child.pid} " in line and "state Z" in line for line in left)
 
 
-def test_an_orphan_is_told_while_it_lives_and_reaped_when_it_has_ended() -> None:
+def test_an_orphan_is_reported_while_it_lives_and_reaped_when_it_has_ended() -> None:
     before = Ledger.take()
     make_orphan = (
         "import subprocess, sys\n"

@@ -1,4 +1,4 @@
-"""docs/concurrency.md names every lock there is, and no lock that is gone."""
+"""docs/concurrency.md names every lock of the sources, and no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_lock(value: ast.expr) -> bool:
 
 
 def python_locks(source: str, module: str) -> Iterator[str]:
-    """Name what holds a lock: `Class.field`, or `module.name` outside of classes."""
+    """Name the owner of a lock: `Class.field`, or `module.name` outside of classes."""
 
     def within(node: ast.AST, owner: str) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
@@ -48,7 +48,7 @@ def core_locks(source: str) -> Iterator[str]:
         mutex = re.match(r"\s*(?:cdef )?pthread_mutex_t (\w+)", line)
         if mutex:
             yield f"{owner}.{mutex[1]}"
-        lock = re.match(r"\s*self\.(\w+) = threading\.(\w+)\(", line)
+        lock = re.match(r"\s*self\.(\w+) = (?:threading\.)?(\w+)\(", line)
         if lock and lock[2] in MAKERS:
             yield f"{owner}.{lock[1]}"
 

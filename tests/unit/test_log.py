@@ -1,4 +1,4 @@
-"""Lines of the log: named where no logging was set up, and left to others where it was."""
+"""Lines of the log: with a name if no logging is set up, else in the form that was set up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixes: exact shares, where they end, any place at once, streams as map-style ones, bad input."""
+"""Mixes: exact shares, ends, any position at once, streams like map-style ones, bad input."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_weights_may_be_any_array_of_numbers(kind: Any) -> None:
 
 
 def straight(lengths: list[int], counts: list[int], stop: str) -> list[tuple[int, int]]:
-    """What a mix is, in a loop."""
+    """The definition of a mix, as a loop."""
     found, taken = [], [0] * len(lengths)
     taking_part, ended = list(range(len(lengths))), set()
     schedule, place = MixSchedule(counts), 0
@@ -324,7 +324,7 @@ class Broken(IterableDataset[int]):
         return broken()
 
 
-def test_generator_that_ended_is_told_by_the_name_of_its_source() -> None:
+def test_generator_that_ended_is_reported_by_the_name_of_its_source() -> None:
     made: Any = iter(mix({"web": Broken(), "code": Items(CODE)}))
     assert [next(made), next(made)] == [1, 10]
     with pytest.raises(ValueError, match="damaged"):
@@ -406,7 +406,7 @@ def test_what_cannot_be_mixed_is_refused(arguments: Any, kind: Any, text: str) -
 
 
 class Walk(IterableDataset[int]):
-    """Numbers whose iterators say where they are."""
+    """Numbers whose iterators have their position as state."""
 
     def __iter__(self) -> Any:
         return WalkIterator()

@@ -309,7 +309,7 @@ REFUSED: list[tuple[Options, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), REFUSED)
-def test_what_cannot_be_is_refused_in_gluonnlps_words(
+def test_invalid_arguments_are_refused_in_gluonnlps_words(
     options: Options, kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=text) as caught:
@@ -331,7 +331,7 @@ def test_a_factor_that_makes_no_widths_is_refused(step: Any, kind: Any, text: st
         ExpWidthBucket()(9, 1, 0)
 
 
-def test_what_is_not_used_is_warned_of() -> None:
+def test_unused_arguments_give_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"^Some buckets are empty .* Unused bucket keys=\[4, 7\]"):
         FixedBucketSampler([1, 10], 2, bucket_keys=[1, 4, 7, 10])
     with pytest.warns(UserWarning, match="^num_buckets will not be used if bucket_keys is not"):

@@ -111,7 +111,7 @@ def test_windows_without_a_seed_are_drawn_as_gluonnlp_draws_them() -> None:
         ({"batch_size": 1.5}, TypeError, "batch_size must be an int"),
     ],
 )
-def test_windows_that_cannot_be_are_refused(options: Options, kind: Any, text: str) -> None:
+def test_invalid_windows_are_refused(options: Options, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         SortedBucketSampler(**{"sort_keys": KEYS, "batch_size": 2, **options})
 
@@ -195,7 +195,7 @@ def test_each_pass_and_each_epoch_has_another_order() -> None:
         ({"repeat": 0}, ConfigError, "repeat must be an int of 1 or more"),
     ],
 )
-def test_parts_that_cannot_be_are_refused(options: Options, kind: Any, text: str) -> None:
+def test_invalid_parts_are_refused(options: Options, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text.replace("got 5", f"got {options.get('part_index')}")):
         SplitSampler(**{"length": 6, "num_parts": 2, **options})
 
@@ -260,7 +260,7 @@ def test_no_batch_exceeds_its_budget_and_each_sample_comes_once(
         ({"sort_type": "up"}, AssertionError, "sort_type must be one of .* got 'up'"),
     ],
 )
-def test_budgets_that_cannot_be_are_refused(options: Options, kind: Any, text: str) -> None:
+def test_invalid_budgets_are_refused(options: Options, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         BoundedBudgetSampler(**{"lengths": [1, 5, 2], "max_num_tokens": 9, **options})
 
@@ -307,7 +307,7 @@ def test_shards_pass_the_epoch_on() -> None:
     assert [*ShardedIterator(KEYS, 3, 2)] == KEYS[34:]
 
 
-def test_shards_that_cannot_be_are_refused() -> None:
+def test_invalid_shards_are_refused() -> None:
     with pytest.raises(AssertionError, match=r"part_index must be in \[0, 1\], got 2"):
         ShardedIterator(KEYS, 2, 2)
     sharded = ShardedIterator(FixedBucketSampler(KEYS, 4, shuffle=True, seed=2), 2, 0, seed=1)

@@ -170,7 +170,7 @@ def test_files_read_ahead_come_in_an_order_that_the_caller_seeds(files: str, kin
         ("{}", iter([1]), ConfigError, "one-shot iterator"),
     ],
 )
-def test_files_that_cannot_be_had_are_refused(
+def test_files_that_cannot_be_found_are_refused(
     files: str, pattern: Any, sampler: Any, kind: Any, text: str
 ) -> None:
     pattern = files if pattern == "{}" else pattern
@@ -259,7 +259,7 @@ def test_a_process_that_dies_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-def test_so_many_items_are_made_ahead_and_no_more(ahead: int) -> None:
+def test_no_more_items_are_made_ahead_than_asked_for(ahead: int) -> None:
     made, taken, most = threading.Semaphore(0), 0, 0
 
     def source() -> Iterator[int]:
@@ -299,14 +299,14 @@ def test_a_thread_has_generators_of_its_own_that_its_caller_seeds() -> None:
 
 
 def drawn_after_one(seed: int) -> float:
-    """Draw when an iteration was begun and ended: nothing but the seed was drawn."""
+    """Draw after an iteration began and ended: only its seed was drawn."""
     np.random.seed(seed)
     list(PrefetchingStream([1, 2]))
     return np.random.rand()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_03_an_iterator_that_is_left_leaves_nothing_behind(kind: str) -> None:
+def test_03_an_abandoned_iterator_leaves_nothing_behind(kind: str) -> None:
     for number in PrefetchingStream(SimpleDataStream(range(1000)), 4, kind):
         if number == 3:
             break
@@ -353,6 +353,6 @@ def test_streams_can_be_read_ahead_in_turn() -> None:
         ({"worker_type": "fiber"}, AssertionError, "worker_type must be 'thread' or 'process'"),
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, Any], kind: Any, text: str) -> None:
+def test_invalid_arguments_are_refused(options: dict[str, Any], kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         PrefetchingStream([1], **options)

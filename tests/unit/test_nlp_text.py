@@ -64,7 +64,7 @@ def test_lines_are_stripped(write: Callable[..., str]) -> None:
     assert isinstance(TextLineDataset(write("")), SimpleDataset)
 
 
-def test_fields_are_chosen_and_heads_left_out(write: Callable[..., str]) -> None:
+def test_fields_are_chosen_and_heads_are_skipped(write: Callable[..., str]) -> None:
     path = write("id\tname\tcity\n1\tAda\tBonn\n2\tBob\tRome\n")
     assert samples(TSVDataset(path, num_discard_samples=1)) == [
         ["1", "Ada", "Bonn"],
@@ -78,13 +78,13 @@ def test_fields_are_chosen_and_heads_left_out(write: Callable[..., str]) -> None
     assert samples(other) == [["id", "name", "city", "1", "Ada", "Bonn", "2"], ["Rome"]]
 
 
-def test_heads_are_left_out_of_the_first_files(write: Callable[..., str]) -> None:
+def test_heads_of_the_first_files_are_skipped(write: Callable[..., str]) -> None:
     paths = [write("a\nb\n", "1"), write("c\nd\n", "2")]
     assert samples(TSVDataset(paths, num_discard_samples=1)) == [["b"], ["c"], ["d"]]
     assert samples(TSVDataset(tuple(paths), num_discard_samples=3)) == [["d"]]
 
 
-def test_a_sample_that_lacks_a_field_is_refused_or_left_out(write: Callable[..., str]) -> None:
+def test_a_sample_that_lacks_a_field_is_refused_or_skipped(write: Callable[..., str]) -> None:
     path = write("a\tb\nc\nd\te\n")
     text = r"^list index out of range\. Fields = \['c'\]: .*has 1 fields, and field_indices=\[1\]"
     with pytest.raises(IndexError, match=text) as caught:
@@ -347,7 +347,7 @@ class Bare:
         (lambda: CorpusBPTTBatchify(Vocab(), 0, 2), AssertionError, "seq_len must be larger"),
     ],
 )
-def test_what_cannot_be_is_refused_in_gluonnlps_words(
+def test_invalid_arguments_are_refused_in_gluonnlps_words(
     make: Callable[[], Any], kind: Any, text: str
 ) -> None:
     with pytest.raises(kind, match=text):

@@ -1,4 +1,4 @@
-"""What calls show of another machine's clock."""
+"""The clock of another machine, as calls show it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
 
 @pytest.mark.parametrize("ahead_ns", [0, 12345 * S, -999 * S])
 @pytest.mark.parametrize("drift", [-1e-4, 0.0, 1e-4])
-def test_difference_is_within_the_error_that_is_said(ahead_ns: int, drift: float) -> None:
+def test_difference_is_within_the_stated_error(ahead_ns: int, drift: float) -> None:
     for seed in range(20):
         world, clock = World(seed, ahead_ns, drift), NodeClock()
         for _ in range(500):
@@ -45,7 +45,7 @@ def test_difference_is_within_the_error_that_is_said(ahead_ns: int, drift: float
         assert clock.error_ns < 1_000_000
 
 
-def test_calls_that_wait_in_a_queue_tell_less_with_time_and_one_that_does_not_mends_it() -> None:
+def test_a_call_that_did_not_wait_in_a_queue_improves_the_bounds_again() -> None:
     world, clock = World(1, 5 * S, 5e-5), NodeClock()
     world.call(clock)
     for _ in range(5000):
@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_is_learned_anew() -> None:
     assert world.error_ns(clock) <= clock.error_ns < 2_000_000
 
 
-def test_bounds_that_contradict_each_other_are_known_to_no_nanosecond() -> None:
+def test_contradictory_bounds_give_no_difference() -> None:
     clock = NodeClock()
     clock.note(0, 5 * S, 8 * S, S)  # 3 s of work there, within 1 s here: this machine stood still
     assert clock.error_ns == S

@@ -1,4 +1,4 @@
-"""Files of memory that the workers of a machine share: made by one of them, given to the others."""
+"""Memory files that the workers of a machine share: one makes them, the others receive them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def make_for_ever(name: str, pipe: Connection) -> None:
     node_files(name, COUNT, make)
 
 
-def test_who_waits_for_a_maker_that_dies_makes_them(workers: Workers) -> None:
+def test_whoever_waits_for_a_maker_that_dies_makes_the_files(workers: Workers) -> None:
     maker = workers.start(make_for_ever)
     assert maker.recv() == "begun"
     pipe = workers.start()
@@ -135,7 +135,7 @@ def test_files_may_be_given_by_another_process(workers: Workers) -> None:
     assert workers.start().recv() == [giver] * COUNT
 
 
-def test_a_maker_that_fails_leaves_it_to_the_next(workers: Workers) -> None:
+def test_after_a_maker_fails_the_next_makes_the_files(workers: Workers) -> None:
     def fail() -> list[int]:
         raise OSError("no memory")
 

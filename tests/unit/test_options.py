@@ -1,4 +1,4 @@
-"""The table of options is what the loaders take: no loader has an option that it does not name."""
+"""The loaders take exactly the options of the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parameters_of(loader: Any) -> dict[str, inspect.Parameter]:
 def test_the_loader_takes_each_option_with_its_default() -> None:
     found = parameters_of(reader.DataLoader)
     assert found.keys() - {"dataset"} == OPTIONS.keys()
-    left_open = {"places", "error_budget"}  # None stands for what the table says
+    left_open = {"places", "error_budget"}  # None stands for the default of the table
     for name in OPTIONS.keys() - left_open:
         assert found[name].default == OPTIONS[name].default, name
     assert all(found[name].default is None for name in left_open)
@@ -42,7 +42,7 @@ def test_the_gluon_face_takes_the_options_that_the_table_gives_it() -> None:
 
 
 @pytest.mark.parametrize("face", ["torch", "paddle"])
-def test_an_option_that_a_face_lacks_says_who_has_it(face: str) -> None:
+def test_an_option_that_a_face_lacks_names_the_face_that_has_it(face: str) -> None:
     pytest.importorskip(face)
     loader = importlib.import_module(f"reader.compat.{face}").DataLoader
     message = f"use that with framework='{face}'"
@@ -58,7 +58,7 @@ def test_every_check_of_an_option_names_it() -> None:
                 LoaderConfig.build([1], **{name: object()})
 
 
-def test_options_that_hold_for_one_dataset_are_checked_for_another() -> None:
+def test_checked_options_are_checked_again_for_another_dataset() -> None:
     config = LoaderConfig.build([1], seed=3, batch_size=2)
     other = config.of_dataset([4, 5], is_iterable=False, batch_size=None)
     assert (other.dataset, other.batch_size, other.seed) == ([4, 5], None, 3)

@@ -20,7 +20,7 @@ class Of:
     def __init__(self) -> None:
         self.own = 1
         self.shared = 2  # type: ignore[assignment]
-        self.same = None  # as the class has it, and yet its own
+        self.same = None  # equal to that of the class, and still its own
         self.__dict__["read"] = 4
 
     @property
@@ -48,7 +48,7 @@ class Slotted:
         self.own = 1
 
 
-def test_what_an_object_has_is_found_and_what_its_class_has_is_not() -> None:
+def test_attributes_of_the_object_are_found_and_those_of_its_class_are_not() -> None:
     value = Of()
     found = {
         name: own_attribute(value, name, MISSING)
@@ -64,7 +64,7 @@ def test_what_an_object_has_is_found_and_what_its_class_has_is_not() -> None:
 
 
 @pytest.mark.parametrize("value", [3, None, [1], len, Of, Slotted(), object()])
-def test_anything_may_be_asked(value: Any) -> None:
+def test_attributes_of_any_object_may_be_asked_for(value: Any) -> None:
     assert own_attribute(value, "own", "nothing") == "nothing"
 
 
@@ -80,7 +80,7 @@ class Rows:
 
 
 def has_dict(value: object) -> bool:
-    """Whether a dict was made of the object's attributes: the collector sees it."""
+    """Whether a dict of the object's attributes was made: the collector sees it."""
     return any(type(each) is dict for each in gc.get_referents(value))
 
 

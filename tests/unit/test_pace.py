@@ -1,4 +1,4 @@
-"""How many tasks a remote worker is to have, by what its calls took."""
+"""How many tasks a remote worker should have, by the times of its calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def paced(
     return pace.most, pace.calls, pace.factor(most)
 
 
-def test_nothing_is_ahead_of_what_is_known() -> None:
+def test_few_are_in_flight_before_times_are_known() -> None:
     assert paced(0) == (1, CALLS, FACTOR)
 
 
@@ -43,13 +43,15 @@ def test_slow_batches_are_two_in_flight_however_small() -> None:
 
 
 @pytest.mark.parametrize(("lag_s", "calls"), [(0.001, 2), (0.004, 3), (0.011, 7), (1.0, 8)])
-def test_large_batches_are_as_many_as_hide_their_way(lag_s: float, calls: int) -> None:
+def test_as_many_large_batches_are_in_flight_as_hide_their_transfer(
+    lag_s: float, calls: int
+) -> None:
     assert paced(4 << 20, *[(1, 0.002, lag_s)] * 3) == (1, calls, calls)
 
 
 def test_a_call_that_waited_for_a_processor_does_not_count() -> None:
     assert paced(4 << 20, (1, 0.002, 0.001), (1, 0.002, 0.5))[1] == 2
-    assert paced(4 << 20, (1, 0.002, -0.001))[1] == 2  # two clocks
+    assert paced(4 << 20, (1, 0.002, -0.001))[1] == 2  # measures two clocks
 
 
 def test_a_slow_call_among_quick_ones_travels_alone_and_keeps_the_others_going() -> None:
@@ -58,7 +60,7 @@ def test_a_slow_call_among_quick_ones_travels_alone_and_keeps_the_others_going()
     assert paced(1024, (1, 1e-4, 1e-3), *[(1, 0.6, 1e-3)] * 8) == (1, CALLS, FACTOR)
 
 
-def test_bytes_bound_what_is_in_flight_but_for_two() -> None:
+def test_bytes_bound_all_but_two_batches_in_flight() -> None:
     assert paced(1024, (1, 1e-4, 1e-3), most=10 << 10)[2] == 10
     assert paced(4 << 20, *[(1, 0.002, 1.0)] * 3, most=12 << 20)[2] == 3
     assert paced(4 << 20, *[(1, 0.002, 1.0)] * 3, most=1)[2] == FACTOR

@@ -36,7 +36,7 @@ def test_the_package_says_its_version() -> None:
     assert reader.__version__ == package_version()
 
 
-def test_setup_names_every_package_that_there_is() -> None:
+def test_setup_names_every_package() -> None:
     found = {
         ".".join(path.parent.relative_to(ROOT).parts)
         for path in (ROOT / "reader").rglob("__init__.py")
@@ -72,11 +72,11 @@ def test_the_pins_of_the_peers_are_those_the_speed_goals_name() -> None:
     assert "paddlepaddle==3.3.1\n" in text_of("requirements/demo.txt")
 
 
-def test_words() -> None:
+def test_the_sources_keep_the_rules_of_words() -> None:
     assert check_words.check(ROOT, check_words.files_of(ROOT)) == []
 
 
-def test_documents() -> None:
+def test_the_documents_name_only_what_exists() -> None:
     assert check_docs.check(ROOT) == []
 
 
@@ -108,7 +108,7 @@ def test_each_word_rule_finds_its_violation(
     assert message in found[0]
 
 
-def test_what_extras_for_users_bring_is_known_to_the_check() -> None:
+def test_packages_of_extras_are_known_to_the_check() -> None:
     of_developers = {"demo", "bench", "test"}
     brought = {
         floor.package
@@ -119,7 +119,7 @@ def test_what_extras_for_users_bring_is_known_to_the_check() -> None:
     assert brought - {"rich"} == check_docs.BROUGHT  # rich alone is of use without the extra
 
 
-def test_a_message_that_names_what_an_extra_brings_is_found(tmp_path: Path) -> None:
+def test_a_message_that_names_a_package_of_an_extra_is_found(tmp_path: Path) -> None:
     for name in check_docs.REQUIRED:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# A heading\n")

@@ -1,4 +1,4 @@
-"""URLs where a path is wanted: refused at once, with what to do."""
+"""URLs given as a path: refused at once, with a remedy."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_outputs_of_a_profile_refuse_urls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["a", "./a", "/a/b", "C:\\a", "a:b", "a:/b", "", b"a", 3, None, "://", "1://"]
 )
-def test_what_is_no_url_is_left_alone(path: Any) -> None:
+def test_a_path_that_is_no_url_is_accepted(path: Any) -> None:
     refuse_url("path", path)
 
 
-def test_a_path_that_looks_like_a_url_and_is_there_is_left_alone(
+def test_an_existing_path_that_looks_like_a_url_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The keyed permutation: every value once, any part by itself, no pattern, the same for good."""
+"""The keyed permutation: every value once, any part by itself, no pattern, never changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE = 1024  # counts above it are computed, those up to it are kept
 
 
 @given(count=st.integers(0, 5000), key=KEYS)
-def test_each_value_stands_at_one_place(count: int, key: int) -> None:
+def test_each_value_has_one_position(count: int, key: int) -> None:
     order = Permutation(count, key)
     assert len(order) == order.count == count
     values = order.take(0, count)
@@ -65,7 +65,7 @@ def test_one_value_is_a_python_int() -> None:
     assert order[np.int64(7)] == order[7]  # type: ignore[call-overload]
 
 
-# The contract of ALGORITHM 1. Saved states lean on it: where it changes, ALGORITHM must too.
+# The contract of ALGORITHM 1. Saved states depend on it: if it changes, ALGORITHM must change.
 @pytest.mark.parametrize(
     ("count", "key", "first", "last"),
     [
@@ -94,7 +94,7 @@ def test_the_order_of_an_epoch_stays_what_it_was_in_earlier_versions() -> None:
 
 
 def deviation(observed: npt.NDArray[Any], expected: float, freedom: int) -> float:
-    """How far chi-square is from what chance gives, in standard deviations."""
+    """How far chi-square is from its mean by chance, in standard deviations."""
     chi_square = float(((observed - expected) ** 2 / expected).sum())
     return (chi_square - freedom) / (2 * freedom) ** 0.5
 
@@ -118,7 +118,7 @@ def test_every_order_of_few_samples_comes_equally_often(count: int) -> None:
     ("count", "keys"), [(6, 4000), (7, 4000), (8, 4000), (100, 3000), (1024, 400), (1025, 2000)]
 )
 def test_no_pattern_shows(count: int, keys: int) -> None:
-    """Places, distances, neighbours and orders of the next key are as chance has them."""
+    """Positions, distances, neighbours and orders of the next key look random."""
     found = orders(count, keys)
     cells = np.bincount((found + count * np.arange(count)).ravel(), minlength=count * count)
     assert abs(deviation(cells, keys / count, (count - 1) ** 2)) < 4
@@ -132,7 +132,7 @@ def test_no_pattern_shows(count: int, keys: int) -> None:
 
 
 def test_no_pattern_shows_among_a_billion() -> None:
-    """Which 1/100 of the range a place and its neighbour lead to, far into the order."""
+    """The 1/100 of the range that a position and its neighbour lead to, far into the order."""
     order = shuffled(10**9, 3, 0)
     for start in (0, 900_000_000):
         tenths = order.take(start, start + 200_001) // 10**7
@@ -208,7 +208,7 @@ def test_an_order_survives_pickle_and_says_what_it_is() -> None:
         (lambda p: Permutation(1, None), ConfigTypeError, r"key must be .* got None"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_asked_is_refused(ask: Any, error: type, match: str) -> None:
+def test_positions_out_of_range_are_refused(ask: Any, error: type, match: str) -> None:
     with pytest.raises(error, match=match):
         ask(Permutation(10, key=0))
     assert Permutation(10, key=0).take(5, 2).shape == (0,)

@@ -10,7 +10,7 @@ from reader.processes import pool_registry
 
 
 class Quiet:
-    """Stands for a pool: the list asks for no more."""
+    """Stands for a pool: the list needs no more of it."""
 
     is_closing = False
 
@@ -18,7 +18,7 @@ class Quiet:
         pool_registry.remove(self)
 
 
-def test_the_open_pools_can_be_told_while_threads_open_and_close_some() -> None:
+def test_the_open_pools_can_be_listed_while_threads_open_and_close_some() -> None:
     kept = Quiet()
     pool_registry.add(kept)
     done = threading.Event()
@@ -46,7 +46,7 @@ def test_the_open_pools_can_be_told_while_threads_open_and_close_some() -> None:
     assert kept not in pool_registry.snapshot()
 
 
-def test_a_pool_that_is_gone_is_told_no_more() -> None:
+def test_a_pool_that_was_freed_is_not_listed() -> None:
     before = len(pool_registry.snapshot())
     pool = Quiet()
     pool_registry.add(pool)

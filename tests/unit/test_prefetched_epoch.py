@@ -1,4 +1,4 @@
-"""Ahead: whether an epoch that was begun before it was asked for is still the right one."""
+"""Prefetched epochs: whether one is still the right one when it is asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AHEAD: dict[str, Any] = {
 
 
 class Counted:
-    """A sampler that says how often it was begun."""
+    """A sampler that counts how often it begins."""
 
     def __init__(self, **attributes: Any) -> None:
         self.begun = 0
@@ -40,7 +40,7 @@ class Epoch(Rows):
         self.epoch = epoch
 
 
-def test_sampler_is_begun_once_for_each_epoch_where_nobody_chooses() -> None:
+def test_sampler_begins_once_per_epoch_if_no_epoch_is_chosen() -> None:
     sampler = Counted()
     with DataLoader(Rows(8), sampler=sampler, batch_size=4, **AHEAD) as loader:
         for epoch in range(4):
@@ -48,7 +48,7 @@ def test_sampler_is_begun_once_for_each_epoch_where_nobody_chooses() -> None:
             assert sampler.begun == epoch + 2
 
 
-def test_same_epoch_chosen_again_keeps_what_was_begun() -> None:
+def test_choosing_the_same_epoch_keeps_the_prefetched_one() -> None:
     sampler = Counted(epoch=3)
     with DataLoader(Rows(8), sampler=sampler, batch_size=4, **AHEAD) as loader:
         for epoch in range(4):
@@ -58,7 +58,7 @@ def test_same_epoch_chosen_again_keeps_what_was_begun() -> None:
 
 
 @pytest.mark.parametrize("where", ["sampler", "batch sampler", "dataset", "inside a dataset"])
-def test_another_epoch_chosen_drops_what_was_begun(where: str) -> None:
+def test_choosing_another_epoch_drops_the_prefetched_one(where: str) -> None:
     sampler, dataset = Counted(epoch=0), Epoch(8)
     options: dict[str, Any] = {"sampler": sampler, "batch_size": 4}
     if where == "batch sampler":
@@ -73,7 +73,7 @@ def test_another_epoch_chosen_drops_what_was_begun(where: str) -> None:
         assert sampler.begun == begun + 1
 
 
-def test_count_of_a_sampler_that_counts_itself_is_what_it_is_without() -> None:
+def test_own_count_of_a_sampler_is_the_same_without_prefetching() -> None:
     found = []
     for ahead in (False, True):
         sampler = DistributedBatchSampler(Rows(8), 4, 1, 0, shuffle=True)

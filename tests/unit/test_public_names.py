@@ -1,4 +1,4 @@
-"""The face: what `import reader` gives, and what it leaves alone."""
+"""What `import reader` provides, and what it does not touch."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_importing_reader_imports_no_framework() -> None:
     )
 
 
-def test_importing_reader_imports_what_is_used_and_nothing_ahead() -> None:
+def test_importing_reader_imports_only_the_modules_in_use() -> None:
     in_a_fresh_process(
         "import sys, reader\n"
         "assert not {'numpy', 'multiprocessing', 'reader.loader'} & set(sys.modules)\n"
@@ -164,7 +164,7 @@ def test_importing_reader_twice_over_threads_is_one_import() -> None:
 
 def test_dir_shows_the_public_names_alone() -> None:
     assert dir(reader) == sorted(reader.__all__)
-    assert reader.errors is sys.modules["reader.errors"]  # submodules are found all the same
+    assert reader.errors is sys.modules["reader.errors"]  # submodules are still found
 
 
 @pytest.mark.parametrize("face", ["torch", "paddle"])
@@ -174,7 +174,7 @@ def test_dir_of_a_face_shows_its_public_names_alone(face: str) -> None:
     assert not {"annotations", "loader", "inner"} & set(dir(module))
 
 
-def test_no_module_reaches_for_the_engine_of_another_object() -> None:
+def test_no_module_reads_the_engine_of_another_object() -> None:
     reaches = re.compile(r"(?<!\bself)\._engine\b")
     found = [
         f"{path.name}: {line.strip()}"

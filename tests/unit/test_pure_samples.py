@@ -55,7 +55,7 @@ class AsksItself(Indices):
 
 
 class Wrapper:
-    """Passes on all that another dataset has, and fetches in its own way."""
+    """Passes on all attributes of another dataset, and fetches in its own way."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -169,7 +169,7 @@ def test_arrays_of_numbers_alone_are_known_to_run_no_code() -> None:
     assert not any(map(holds_numbers, others))
 
 
-def test_a_class_whose_way_of_fetching_was_replaced_is_not_known(
+def test_a_class_with_a_replaced_getitem_is_not_known_to_be_pure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dataset = torch.utils.data.TensorDataset(torch.zeros(8, 2))

@@ -12,7 +12,7 @@ import pytest
 from reader import CollateError, ConfigError, DataLoader, LoDTensor, RaggedFields, concat_ragged
 
 
-def test_rows_come_one_behind_the_other_with_where_each_sample_begins() -> None:
+def test_rows_come_end_to_end_with_the_offset_of_each_sample() -> None:
     tensor = concat_ragged([np.zeros((2, 3)), np.ones((0, 3)), np.full((1, 3), 2.0)])
     assert tensor.lod == [[0, 2, 2, 3]]
     assert tensor.numpy()[:, 0].tolist() == [0, 0, 2]

@@ -1,4 +1,4 @@
-"""The one rule that says which rank a process is, and the errors where nothing sure is said."""
+"""The rule that decides the rank of a process, and the errors when sources are unclear."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_environment_says_ranks(
     assert (sampler.num_replicas, sampler.rank) == expected
 
 
-def test_what_is_passed_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passed_ranks_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, WORLD_SIZE="3", RANK="2")
     assert dealt(5, 4) == (5, 4)
     assert dealt(1) == dealt(1, 0) == (1, 0)
@@ -125,7 +125,7 @@ def test_what_is_passed_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_ranks_that_are_not_sure_are_refused(
+def test_contradictory_ranks_are_refused(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], make: Any, match: str
 ) -> None:
     say(monkeypatch, **variables)
@@ -182,7 +182,7 @@ def test_worker_knows_what_the_trainer_knew(monkeypatch: pytest.MonkeyPatch) -> 
     thread.start()
     thread.join()
     assert told == [((3, 2), Ranks(3, 2, "WORLD_SIZE and RANK")), ((1, 0), None)]
-    assert dealt() == (5, 4)  # what a worker knows is its own
+    assert dealt() == (5, 4)  # a worker's knowledge is its own
 
 
 LIBRARIES = """

@@ -55,7 +55,7 @@ def test_cold_files_are_read_and_warm_ones_are_left_alone(root: Path) -> None:
     assert not any(map(_is_in_memory, paths[2:]))
 
 
-def test_what_cannot_be_opened_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
+def test_files_that_cannot_be_opened_are_skipped(tmp_path: Path) -> None:
     read_ahead([])
     read_ahead([str(tmp_path / "none")])
     read_ahead([str(tmp_path / "none"), "\0", str(tmp_path)])
@@ -73,7 +73,7 @@ def test_a_loader_tells_which_files_it_will_read(
     assert asked == [[0, 1, 2, 3], [4, 5], [5, 2, 1]]
 
 
-def test_keys_that_are_wrong_are_told_as_ever(root: Path) -> None:
+def test_wrong_keys_are_reported_as_without_reading_ahead(root: Path) -> None:
     folder = ImageFolder(root)
     with pytest.raises(IndexError):
         next(iter(DataLoader(folder, batch_sampler=[[0, 17]])))

@@ -38,7 +38,7 @@ def rows_of(batches: Any) -> list[Any]:
 
 
 class Walk(IterableDataset[Any]):
-    """The items of a list, by iterators that say where they are; an exception is raised."""
+    """The items of a list, by iterators with a position as state; an exception is raised."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -71,7 +71,7 @@ class WalkIterator(Iterator[Any]):
 
 
 def taken(batches: Any, most: int = 10**6) -> list[Any]:
-    """What comes, with the exceptions in their places."""
+    """The results, with the exceptions in their places."""
     found: list[Any] = []
     while len(found) < most:
         try:
@@ -231,7 +231,7 @@ ROWS = np.zeros((3, 2), np.float32)
     ],
     ids=range(15),
 )  # fmt: skip
-def test_10_pieces_that_do_not_fit_are_told_and_left_out(pieces: Any, text: str) -> None:
+def test_10_pieces_that_do_not_fit_are_reported_and_skipped(pieces: Any, text: str) -> None:
     before = pieces[:-1]
     behind = before or [ROWS]
     batches = iter(rebatch([*pieces, *behind], 2))

@@ -1,4 +1,4 @@
-"""RecordIO: what is written is read, by anybody at once, and damage is told by name."""
+"""RecordIO: records are read as written, also concurrently, and damage is named."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_reader_is_pickled_without_its_file(many: Path) -> None:
 
 
 def read_all(path: Path) -> tuple[list[bytes], str]:
-    """Return the records, and what was said of the first that is damaged."""
+    """Return the records, and the error of the first damaged one."""
     found: list[bytes] = []
     try:
         found.extend(RecordIO(path))
@@ -125,7 +125,7 @@ def read_all(path: Path) -> tuple[list[bytes], str]:
     return found, ""
 
 
-def test_damage_at_any_byte_is_told_or_gives_other_bytes(tmp_path: Path) -> None:
+def test_damage_at_any_byte_is_reported_or_gives_other_bytes(tmp_path: Path) -> None:
     whole = [b"abcdefg", b"1234" + MAGIC + b"56", b"last"]
     path = write(tmp_path, whole)
     right, index = path.read_bytes(), path.with_suffix(".idx")
@@ -150,14 +150,14 @@ def test_damage_at_any_byte_is_told_or_gives_other_bytes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("length", range(0, 60, 3))
-def test_file_that_was_cut_is_told(tmp_path: Path, length: int) -> None:
+def test_cut_off_file_is_reported(tmp_path: Path, length: int) -> None:
     path = write(tmp_path, [b"a" * 30, b"b" * 30])
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises((DatasetError, ConfigError), match=r"the file ends at|the records\s+have"):
         list(RecordIO(path))
 
 
-def test_length_that_the_file_has_not_allocates_nothing(tmp_path: Path) -> None:
+def test_length_beyond_the_file_allocates_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, [b"abc"])
     path.write_bytes(MAGIC + struct.pack("<I", (1 << 29) - 1) + b"abc\0")
     with pytest.raises(DatasetError, match="has 536870911 bytes, and the file ends at 12"):
@@ -174,14 +174,14 @@ def test_length_that_the_file_has_not_allocates_nothing(tmp_path: Path) -> None:
         (f"{10**30}\t0\n", "line 1"),
     ],
 )
-def test_index_of_another_file_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_index_of_another_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path, [b"abc"])
     path.with_suffix(".idx").write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=said):
         RecordIO(path)
 
 
-def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'.*none\.rec' cannot be opened"):
         RecordIO(tmp_path / "none.rec")
     path = write(tmp_path, [b"abc"])
@@ -206,7 +206,7 @@ def test_index_that_cannot_be_written_is_made_each_time(
     assert not path.with_suffix(".idx").exists()
 
 
-def test_block_that_is_left_by_an_exception_leaves_what_was_there(tmp_path: Path) -> None:
+def test_block_that_an_exception_ends_keeps_the_earlier_file(tmp_path: Path) -> None:
     path = write(tmp_path, [b"old"])
     with pytest.raises(ZeroDivisionError), RecordWriter(path) as file:
         file.write(b"new")
@@ -215,7 +215,7 @@ def test_block_that_is_left_by_an_exception_leaves_what_was_there(tmp_path: Path
     assert sorted(each.name for each in tmp_path.iterdir()) == ["some.idx", "some.rec"]
 
 
-def test_a_pickle_that_names_the_module_of_before_loads(many: Path) -> None:
+def test_a_pickle_with_the_earlier_name_of_a_module_loads(many: Path) -> None:
     """The classes that read files of known formats lay in reader.data."""
     kept = pickle.dumps(RecordIO(many), 0)
     before = kept.replace(b"reader.formats.", b"reader.data.")

@@ -37,7 +37,7 @@ class Samples:
 
 
 def work_apart(config: Any, pipe: Any) -> None:
-    """Be the worker's machine: a process of its own, since a worker seeds that in which it is."""
+    """Be the worker's machine: its own process, because a worker seeds the process it runs in."""
     worker = RemoteWorker(release(), config, 0, 8)
     pipe.send(worker.start())
     while (tasks := pipe.recv()) is not None:
@@ -145,7 +145,7 @@ def test_worker_is_busy_while_its_process_here_waits_for_more() -> None:
         road.item()
 
 
-def test_errors_and_what_has_no_slot_arrive_in_their_places() -> None:
+def test_errors_and_batches_without_a_slot_arrive_in_their_places() -> None:
     with contextlib.closing(Road(Samples())) as road:
         send(road, 0, [49, 50])
         send(road, 1, [51])
@@ -156,7 +156,7 @@ def test_errors_and_what_has_no_slot_arrive_in_their_places() -> None:
         assert road.item().numpy_fields()[0][0, 0, 0] == 51
 
 
-def test_answers_come_in_the_order_of_tasks_beside_those_that_ask_for_none() -> None:
+def test_answers_come_in_the_order_of_tasks() -> None:
     with contextlib.closing(Road(Samples())) as road:
         send(road, 0, [1])
         send(road, 1, [2])
@@ -196,7 +196,7 @@ class Large:
         return np.full(1 << 20, index, np.uint8)
 
 
-def test_batch_for_which_there_is_no_room_here_says_so() -> None:
+def test_batch_without_space_in_the_arena_is_reported() -> None:
     road = Road(Large(), limit=3 << 20)
     try:
         for seq in range(3):
@@ -246,7 +246,7 @@ def work_on_a_core_that_another_has(config: Any, core: int, pipe: Any) -> None:
     worker.close()
 
 
-def test_time_without_a_core_is_that_within_calls() -> None:
+def test_time_without_a_core_is_counted_within_calls_alone() -> None:
     config = WorkerConfig(
         dataset=Samples(),
         collate_fn=None,

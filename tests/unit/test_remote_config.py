@@ -1,4 +1,4 @@
-"""What workers on other machines are given: pickled once, its arrays in files that are shared."""
+"""The config of workers on other machines: pickled once, with its arrays in shared files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Shared:
     own: Any
 
 
-def test_what_is_shared_is_shared_by_the_workers_of_each_machine() -> None:
+def test_shared_arrays_are_shared_by_the_workers_of_each_machine() -> None:
     words = [f"word {n}" for n in range(1000)]
     made = Shared(share(words), share(large()), share({"a": [1, 2], "b": [3]}), large())
     for found in sent_twice(made):
@@ -115,7 +115,7 @@ def test_what_is_shared_is_shared_by_the_workers_of_each_machine() -> None:
         found.own[0] = 5
 
 
-def test_what_means_nothing_elsewhere_is_refused_with_a_remedy() -> None:
+def test_objects_of_one_machine_are_refused_with_a_remedy() -> None:
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs, pytest.raises(ConfigError, match="Open them lazily in the worker; arrays"):
         pickle_remote(config_of([share([1, 2]), ours]))
@@ -126,7 +126,7 @@ def test_too_many_files_are_refused_by_their_number() -> None:
         pickle_remote(config_of([share([n]) for n in range(201)]))
 
 
-def test_files_are_put_although_the_store_keeps_what_it_was_given_a_while(
+def test_files_are_stored_although_the_store_frees_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[Any] = []  # as Ray 2.9 does

@@ -1,4 +1,4 @@
-"""A loop played again: with its own numbers it takes as long as it took, and with others less."""
+"""A loop replayed: with its own times it takes as long as before, with quicker ones less."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_with_workers_the_slower_side_counts() -> None:
     assert bound_by_workers.seconds(make_s=np.zeros(100)) == pytest.approx(10.0, rel=0.01)
 
 
-def test_without_waits_for_pages_batches_take_what_those_took_that_needed_none() -> None:
+def test_without_page_faults_batches_take_the_time_of_those_without_any() -> None:
     stalled = loop([0.9, 0.1] * 50, 0.3, 2, 4)
     assert stalled.seconds_without_page_waits(0.5, False) == pytest.approx(30, rel=0.02)
     quick = loop([0.9, 0.1] * 50, 0.01, 2, 4)
@@ -50,14 +50,14 @@ def test_without_waits_for_pages_batches_take_what_those_took_that_needed_none()
     assert quick.seconds_without_page_waits(0.02, False) == pytest.approx(1, rel=0.05)
 
 
-def test_steps_that_waited_for_the_gil_of_threads_take_what_the_quickest_took() -> None:
+def test_steps_that_waited_for_the_gil_take_the_time_of_the_quickest() -> None:
     steps = np.array([0.0, 0.01, 0.2, 0.3] * 25)
     stalled = dataclasses.replace(loop([0.1] * 100, 0.0, 2, 4), step_s=steps)
     assert stalled.seconds_without_page_waits(0.0, True) == pytest.approx(0.75)
     assert stalled.seconds_without_page_waits(0.0, False) == pytest.approx(0.51 * 25)
 
 
-def test_batches_ahead_carry_the_loop_over_a_slow_one() -> None:
+def test_batches_ahead_hide_a_slow_batch() -> None:
     one_slow = loop([0.1] * 50 + [3.0] + [0.1] * 49, 0.1, 2, 2)
     assert one_slow.seconds() > 12.5
     assert one_slow.seconds(ahead=80) < 11.5
@@ -85,7 +85,7 @@ def records_of(rows: list[tuple[int, int, int, int, int]]) -> Any:
     return records
 
 
-def test_the_loop_of_records_takes_as_long_as_it_took() -> None:
+def test_a_replay_without_changes_takes_the_recorded_time() -> None:
     second = 1_000_000_000
     rows = [(0, 2, 3, 1, 3), (0, 3, 4, 5, 5), (1, 9, 10, 7, 10), (1, 10, 11, 11, 11)]
     records = records_of([(e, *(second * each for each in times)) for e, *times in rows])

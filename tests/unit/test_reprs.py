@@ -38,7 +38,7 @@ def test_a_dataset_or_sampler_says_what_it_is(said: str) -> None:
     assert repr(SAID[said]) == said
 
 
-def test_nothing_that_a_length_raises_and_nothing_long_is_shown() -> None:
+def test_repr_shows_no_error_of_a_length_and_no_long_text() -> None:
     class Odd(reader.Subset[float]):
         def __len__(self) -> int:
             raise ZeroDivisionError

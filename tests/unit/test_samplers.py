@@ -167,7 +167,7 @@ def test_batches_hold_each_index_once_in_order(count: int, size: int, drop_last:
     assert list(sampler) == batches
 
 
-def test_no_batching_makes_each_index_a_task() -> None:
+def test_without_batching_each_index_is_a_task() -> None:
     sampler = NoBatching(SequenceSampler("abc"))
     assert (list(sampler), len(sampler)) == ([[0], [1], [2]], 3)
 

@@ -111,7 +111,7 @@ GOLDEN = [[[1, 3], [5, 2]], [[0, 0], [4, 6]]]
 @pytest.mark.parametrize(
     ("world", "rank"), [("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"), ("WORLD_SIZE", "RANK")]
 )
-def test_environment_tells_ranks_that_are_not_given(
+def test_environment_gives_ranks_that_are_not_passed(
     monkeypatch: pytest.MonkeyPatch, world: str, rank: str
 ) -> None:
     monkeypatch.setenv(world, "3")

@@ -1,4 +1,4 @@
-"""iter_from: what is left of an order from any position on, at once where the order allows it."""
+"""iter_from: the rest of an order from any position, at once if the order allows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reader.errors import ConfigError, ConfigTypeError
 
 
 class Plain:
-    """An iterable that knows of nothing."""
+    """An iterable without any other method."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -70,7 +70,9 @@ MAKERS: dict[str, Any] = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MAKERS)
 @given(count=st.integers(0, 200), position=st.integers(0, 210))
-def test_the_rest_is_that_of_the_whole(name: str, count: int, position: int) -> None:
+def test_the_rest_from_a_position_equals_that_of_the_whole(
+    name: str, count: int, position: int
+) -> None:
     make = MAKERS[name]
     whole, rest = list(make(count)), list(make(count).iter_from(position))
     assert rest == whole[position:]
@@ -82,7 +84,7 @@ def test_far_past_the_end_nothing_comes() -> None:
         assert list(make(10).iter_from(2**63 - 1)) == []
 
 
-def test_draws_of_many_parts_are_entered_anywhere() -> None:
+def test_draws_of_many_parts_open_at_any_position() -> None:
     def sampler() -> WeightedRandomSampler:
         return WeightedRandomSampler(np.ones(7), 10_000, seed=1)
 
@@ -92,7 +94,7 @@ def test_draws_of_many_parts_are_entered_anywhere() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
-def test_blocks_of_ranks_are_entered_anywhere(batch_size: int) -> None:
+def test_blocks_of_ranks_open_at_any_position(batch_size: int) -> None:
     for rank, shuffle in [(0, False), (1, True), (2, True)]:
 
         def sampler(rank: int = rank, shuffle: bool = shuffle) -> DistributedBatchSampler:
@@ -118,8 +120,8 @@ def test_blocks_of_ranks_are_entered_anywhere(batch_size: int) -> None:
         lambda: DistributedBatchSampler(range(10**14), 50, 2, 1, shuffle=True),
     ],
 )
-def test_a_trillion_items_are_entered_without_passing_any_by(make: Any) -> None:
-    """Were any passed by, this would take days."""
+def test_a_trillion_items_open_anywhere_without_drawing_the_earlier_ones(make: Any) -> None:
+    """If it drew the earlier ones, this would take days."""
     sampler = make()
     tracemalloc.start()
     try:
@@ -152,7 +154,7 @@ class Further(Backwards):
 class Furthest(Further): ...
 
 
-def test_a_subclass_with_an_order_of_its_own_is_entered_by_that_order() -> None:
+def test_a_subclass_with_its_own_order_opens_in_that_order() -> None:
     backwards = Backwards(range(50), seed=1)
     assert list(backwards.iter_from(7)) == list(backwards)[7:]
     mixed = Mixed(range(50), 3)
@@ -160,7 +162,7 @@ def test_a_subclass_with_an_order_of_its_own_is_entered_by_that_order() -> None:
     assert list(mixed)[1] == [6, 7, 8]
 
 
-def test_a_subclass_with_an_entry_of_its_own_keeps_it() -> None:
+def test_a_subclass_with_its_own_iter_from_keeps_it() -> None:
     assert list(Furthest("abc").iter_from(2)) == [2]
     assert list(BatchSampler(Further("abc"), 3).iter_from(2)) == [[6]]
 
@@ -172,7 +174,7 @@ def test_a_list_that_grows_is_seen_whole() -> None:
     assert list(rest) == [[2], [3]]
 
 
-def test_what_is_entered_counts_its_epoch_as_what_is_begun() -> None:
+def test_an_order_opened_at_a_position_counts_its_epoch_as_a_begun_one() -> None:
     batches = DistributedBatchSampler(range(10), 2, 1, 0, shuffle=True)
     whole = DistributedBatchSampler(range(10), 2, 1, 0, shuffle=True)
     for sampler in (batches, whole):
@@ -185,7 +187,7 @@ def test_what_is_entered_counts_its_epoch_as_what_is_begun() -> None:
     ("position", "error"),
     [(-1, ConfigError), (2**63, ConfigError), (1.0, ConfigTypeError), (True, ConfigTypeError)],
 )
-def test_a_position_that_cannot_be_is_refused(position: Any, error: type) -> None:
+def test_an_invalid_position_is_refused(position: Any, error: type) -> None:
     for make in MAKERS.values():
         with pytest.raises(error, match=r"position must be an int .*, got .* leave out"):
             make(5).iter_from(position)

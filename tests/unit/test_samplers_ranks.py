@@ -1,4 +1,4 @@
-"""The samples of one rank: torch's split, an order of our own, epochs other ranks go on with."""
+"""The samples of one rank: torch's split, our own order, epochs that other ranks resume."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ranks(count: int, num_replicas: int, **options: Any) -> list[DistributedSamp
 
 
 def dealt(shares: list[list[int]]) -> list[int]:
-    """The order that was dealt out, of which rank r has the places r, r + num_replicas ..."""
+    """The divided order, of which rank r has the positions r, r + num_replicas ..."""
     assert len({len(share) for share in shares}) == 1
     return [index for row in zip(*shares, strict=True) for index in row]
 
@@ -59,7 +59,7 @@ def test_the_split_in_order_is_that_of_torch(
     epoch=st.integers(0, 2**40),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_ranks_deal_out_one_shuffled_order(
+def test_ranks_divide_one_shuffled_order(
     count: int, num_replicas: int, epoch: int, seed: int
 ) -> None:
     whole = RandomSampler(range(count), seed=seed)
@@ -84,7 +84,7 @@ def test_ranks_deal_out_one_shuffled_order(
 def test_an_epoch_goes_on_with_any_number_of_ranks_and_loses_nothing(
     count: int, worlds: list[tuple[int, int]], shuffle: bool, drop_last: bool
 ) -> None:
-    """Each world but the last takes some places for each rank, and leaves the rest to the next."""
+    """Each world but the last takes some positions per rank, and leaves the rest to the next."""
     options = {"shuffle": shuffle, "drop_last": drop_last, "seed": 5}
     (whole,) = ranks(count, 1, **options)
     whole.set_epoch(3)
@@ -127,7 +127,7 @@ def test_each_iteration_takes_the_next_epoch() -> None:
     assert [list(sampler), list(sampler.iter_from(3))] == [first, second[3:]]
 
 
-def test_the_epoch_that_is_set_is_not_overruled_by_the_loader() -> None:
+def test_the_loader_does_not_change_an_epoch_that_was_set() -> None:
     sampler, same = ranks(40, 1) + ranks(40, 1)
     with DataLoader(list(range(40)), batch_size=8, sampler=sampler, num_workers=0) as loader:
         for epoch in (5, 6, 3):
@@ -140,7 +140,7 @@ def test_the_epoch_that_is_set_is_not_overruled_by_the_loader() -> None:
         assert [int(n) for batch in loader for n in batch] == list(same)
 
 
-def test_an_epoch_prepared_ahead_counts_as_one_that_is_not() -> None:
+def test_a_prefetched_epoch_counts_as_any_other() -> None:
     sampler, same = ranks(12, 1) + ranks(12, 1)
     options: Any = {"num_workers": 1, "persistent_workers": True, "prefetch_next_epoch": True}
     with DataLoader(list(range(12)), batch_size=4, sampler=sampler, **options) as loader:
@@ -185,7 +185,7 @@ def test_a_state_without_consumed_is_that_of_a_whole_epoch() -> None:
 @pytest.mark.parametrize(
     ("world", "rank"), [("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"), ("WORLD_SIZE", "RANK")]
 )
-def test_environment_tells_ranks_that_are_not_given(
+def test_environment_gives_ranks_that_are_not_passed(
     monkeypatch: pytest.MonkeyPatch, world: str, rank: str
 ) -> None:
     monkeypatch.setenv(world, "3")

@@ -1,4 +1,4 @@
-"""The state of a sampler: which order it took last, and taking just that order once more."""
+"""The state of a sampler: which order it took last, and how to take exactly that order again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_loaded_order_is_taken_once_whatever_epoch_is_set_meanwhile() -> None:
     assert (sampler.epoch, sampler.seed) == (3, 1)
 
 
-def test_a_state_asked_for_before_the_first_iteration_is_that_of_it() -> None:
+def test_a_state_before_the_first_iteration_is_that_of_the_first_iteration() -> None:
     sampler = RandomSampler(range(50))
     state = sampler.state_dict()
     assert sampler.state_dict() == state
@@ -63,7 +63,7 @@ def test_a_state_asked_for_before_the_first_iteration_is_that_of_it() -> None:
     assert list(sampler) == order
 
 
-def test_a_state_asked_for_early_does_not_settle_the_epoch_of_a_seed() -> None:
+def test_an_early_state_does_not_fix_the_epoch_of_a_seed() -> None:
     sampler = RandomSampler(range(50), seed=5)
     assert sampler.state_dict() == {"seed": 5, "epoch": 0}
     sampler.set_epoch(2)

@@ -93,12 +93,12 @@ def test_weights_of_any_size_are_drawn_by_their_shares(scale: float) -> None:
     assert sorted(WeightedRandomSampler([scale] * 4, 4, False, seed=1)) == [0, 1, 2, 3]
 
 
-def test_shares_so_small_that_they_are_lost_still_come_without_replacement() -> None:
+def test_weights_lost_in_rounding_still_come_without_replacement() -> None:
     weights = [1e308, 1e-308, 0.0, 5e-324]
     assert sorted(WeightedRandomSampler(weights, 3, replacement=False, seed=0)) == [0, 1, 3]
 
 
-def test_integers_beyond_the_digits_of_a_float_are_weights() -> None:
+def test_integers_beyond_the_precision_of_a_float_are_weights() -> None:
     counts = np.bincount(list(WeightedRandomSampler([2**60 + 1, 2**60], 2000, seed=0)))
     assert counts.min() > 900
 

@@ -1,4 +1,4 @@
-"""Keyed seeds are pure functions; global random state changes only where it is asked for."""
+"""Keyed seeds are pure functions; global random state changes only on request."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_half_imported_frameworks_are_passed_over(monkeypatch: pytest.MonkeyPatc
     seed_known_libraries(1)
 
 
-def test_state_is_put_back_whatever_was_drawn_meanwhile() -> None:
+def test_state_is_restored_whatever_was_drawn_meanwhile() -> None:
     random.seed(3)
     np.random.seed(3)
     np.random.standard_normal()
@@ -237,7 +237,7 @@ def whole_state() -> bytes:
 
 
 @given(steps=st.lists(st.sampled_from(["words", "deviate", "seed", "capture"]), max_size=8))
-def test_state_is_put_back_with_and_without_a_spare_deviate(steps: list[str]) -> None:
+def test_state_is_restored_with_and_without_a_spare_deviate(steps: list[str]) -> None:
     for step in [*steps, "capture"]:
         if step == "words":
             np.random.random(3)
@@ -258,7 +258,7 @@ def test_state_is_put_back_with_and_without_a_spare_deviate(steps: list[str]) ->
 
 @pytest.mark.skipif(not hasattr(np.random, "set_bit_generator"), reason="needs NumPy 1.24")
 @pytest.mark.parametrize("kind", ["PCG64", "MT19937"])
-def test_state_of_another_bit_generator_is_put_back(kind: str) -> None:
+def test_state_of_another_bit_generator_is_restored(kind: str) -> None:
     CapturedState()
     own = np.random.get_bit_generator()  # type: ignore[attr-defined]
     np.random.set_bit_generator(getattr(np.random, kind)(5))  # type: ignore[attr-defined]
@@ -309,7 +309,7 @@ assert draw() == before
         ),
     ],
 )
-def test_real_generators_are_seeded_and_put_back(framework: str, imports: str, draw: str) -> None:
+def test_real_generators_are_seeded_and_restored(framework: str, imports: str, draw: str) -> None:
     _skip_without(framework)
     root = Path(__file__).parents[2]
     code = REAL.format(imports=imports, draw=draw)

@@ -63,7 +63,7 @@ def test_each_item_goes_to_one_worker_of_one_rank(
     assert sorted(found) == list(range(count))
 
 
-def test_sequence_is_not_read_but_for_the_own_items() -> None:
+def test_only_the_own_items_of_a_sequence_are_read() -> None:
     class Recording(list):  # type: ignore[type-arg]
         read: list[int] = []  # noqa: RUF012
 

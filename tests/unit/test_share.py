@@ -1,4 +1,4 @@
-"""`reader.share`: what it was, once in memory."""
+"""`reader.share`: equal to the original, once in memory."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_complex_number_finds_the_key_that_it_is_equal_to() -> None:
 
 
 @pytest.mark.peer
-def test_what_share_does_not_take_says_what_to_pass() -> None:
+def test_objects_that_share_refuses_are_refused_with_a_remedy() -> None:
     pyarrow, torch = pytest.importorskip("pyarrow"), pytest.importorskip("torch")
     pandas = pytest.importorskip("pandas")
     for wrong, remedy in (
@@ -273,7 +273,7 @@ def test_a_sequence_has_the_methods_of_a_list_that_change_nothing() -> None:
         add(shared, ("d",))
 
 
-def test_what_cannot_be_done_says_what_to_do() -> None:
+def test_changes_of_a_shared_list_are_refused_with_a_remedy() -> None:
     for shared in (share([1]), share({1: 1})):
         with pytest.raises(TypeError, match=r"cannot be changed: .* pass it to reader.share"):
             shared[0] = 1
@@ -346,7 +346,7 @@ def test_a_shared_array_is_an_array(made: Any) -> None:
         assert type(shared[:1]) is np.ndarray
 
 
-def test_what_is_computed_of_a_shared_array_is_a_plain_one() -> None:
+def test_results_computed_from_a_shared_array_are_plain_arrays() -> None:
     shared = share(np.arange(4.0))
     for found in (shared + 1, np.sqrt(shared), shared.reshape(2, 2) * 1, shared[[0, 1]]):
         assert type(found) is np.ndarray
@@ -427,7 +427,7 @@ def test_the_memory_goes_with_the_last_reference() -> None:
     assert count() == before + 3
     shared.clear()
     gc.collect()
-    assert view.tolist() == [1, 2]  # mapped for as long as something looks at it
+    assert view.tolist() == [1, 2]  # mapped as long as a view of it lives
     del view
     gc.collect()
     assert count() == before
@@ -440,7 +440,7 @@ def test_strings_take_less_memory_than_in_a_list() -> None:
     assert share(["class " * 20] * 100_000).nbytes < 101_000
 
 
-def test_bad_input_is_told_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigTypeError, match="share takes lists, tuples, dicts, arrays"):
         share({1, 2})
     with pytest.raises(ConfigTypeError, match="whose methods would be lost: share list"):
@@ -483,7 +483,7 @@ def refusing(number: int) -> Any:
     return refuse
 
 
-def test_memory_that_the_system_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_the_system_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = share([1, 2])
     for name in ("Mapping", "seal"):
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A dataset that tests share stands once: in tests/datasets.py, tests/streams.py, or nearer."""
+"""A dataset that tests share is written once: in tests/datasets.py, tests/streams.py, or nearer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TESTS = Path(__file__).parents[1]
 
 
 class _Nameless(ast.NodeTransformer):
-    """Removes what two equal classes may differ in: words about them, types, names of arguments."""
+    """Removes allowed differences of two equal classes: docstrings, types, names of arguments."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         names = {each.arg: f"_{n}" for n, each in enumerate(node.args.args)}

@@ -26,7 +26,7 @@ from tests.streams import Sharded
 
 
 class Walk(IterableDataset[int]):
-    """Numbers whose iterators say where they are, and raise at some of them."""
+    """Numbers whose iterators have their position as state, and raise at some of them."""
 
     def __init__(self, count: int, bad: tuple[int, ...] = ()) -> None:
         self.count = count
@@ -59,7 +59,7 @@ class WalkIterator(Iterator[int]):
 
 
 def taken(samples: Any, most: int = 10**6) -> list[Any]:
-    """What comes, with the exceptions in their places."""
+    """The results, with the exceptions in their places."""
     found: list[Any] = []
     while len(found) < most:
         try:
@@ -75,9 +75,7 @@ def taken(samples: Any, most: int = 10**6) -> list[Any]:
 
 
 @given(st.integers(0, 200), st.integers(1, 40), st.integers(0, 2**64 - 1))
-def test_each_sample_comes_once_and_not_far_from_its_place(
-    count: int, size: int, seed: int
-) -> None:
+def test_each_sample_comes_once_and_near_its_position(count: int, size: int, seed: int) -> None:
     found = list(shuffle_buffer(range(count), size, seed))
     assert sorted(found) == list(range(count))
     for place, sample in enumerate(found):
@@ -96,7 +94,7 @@ def test_buffer_that_holds_all_shuffles_altogether() -> None:
 
 
 def test_samples_are_mixed_beyond_any_border() -> None:
-    """Whatever the place, samples from before it and from behind it follow one another."""
+    """At any position, samples from before it and from after it follow one another."""
     found = np.array(list(shuffle_buffer(range(4000), 50, seed=1)))
     for place in range(200, 3800):
         assert found[:place].max() > place
@@ -177,7 +175,7 @@ def test_iterator_goes_on_at_any_sample_and_draws_little_again(
     assert taken(final) == wanted[place:]
 
 
-def test_generator_that_an_exception_ended_is_told_and_the_buffer_still_comes() -> None:
+def test_generator_that_an_exception_ended_is_reported_and_the_buffer_still_comes() -> None:
     def items() -> Iterator[int]:
         yield from range(10)
         raise LookupError
@@ -203,7 +201,7 @@ def test_exception_that_comes_when_samples_are_drawn_again_is_raised() -> None:
         again.load_state_dict(samples.state_dict())
 
 
-def test_stream_that_has_become_shorter_is_told() -> None:
+def test_stream_that_has_become_shorter_is_reported() -> None:
     samples: Any = iter(shuffle_buffer(Walk(60), 4, seed=1))
     taken(samples, 20)
     again: Any = iter(shuffle_buffer(Walk(10), 4, seed=1))
@@ -295,7 +293,7 @@ def test_state_that_does_not_fit_is_refused(change: Any, text: str | None) -> No
     state = {**samples.state_dict(), **change}
     again: Any = iter(shuffle_buffer(Walk(60), 4, seed=1))
     if text is None:
-        again.load_state_dict(state)  # the dataset's own is passed over where it has none
+        again.load_state_dict(state)  # the dataset's own is skipped if it has none
     else:
         with pytest.raises(StateError, match=text):
             again.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""StreamFetcher against a channel of paper: what is drawn, kept, sent again, and ended."""
+"""StreamFetcher with a fake channel: what is drawn, kept, sent again, and ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reader.worker.stream import Stream, StreamFetcher
 
 
 class Paper:
-    """Stands for a WorkerChannel; the first `full` attempts to send find no room."""
+    """Stands for a WorkerChannel; the first `full` attempts to send find no memory."""
 
     is_stale = False
 
@@ -26,10 +26,10 @@ class Paper:
         self.is_stale = self.drew_all = self.ran_out = False
 
     def set_attachment(self, make: Any) -> None:
-        """What goes along with batches is for the true one."""
+        """Only the real channel sends snapshots with batches."""
 
     def note_fetched(self, rows: int) -> None:
-        """Times are for the true one, too."""
+        """Only the real channel counts times."""
 
     def draw(self, source: Iterator[Any], count: int, samples: list[Any]) -> None:
         while len(samples) < count and not (samples and self.is_stale):
@@ -56,7 +56,7 @@ class Paper:
         self.write(samples)
 
     def stream(self, source: Iterator[Any], count: int, drop_last: bool) -> bool:
-        """As the true one: after the first sample it knows how much room it needs."""
+        """As the real one: after the first sample it knows how much memory it needs."""
         first = next(source, None)
         if first is None:
             return False
@@ -85,7 +85,7 @@ class Numbers:
 
 
 def run(fetcher: StreamFetcher, paper: Paper, most: int = 30) -> list[Any]:
-    """Ask until the end, and again for what found no room."""
+    """Ask until the end, and again for batches that found no memory."""
     again: int | None = None
     for _ in range(most):
         if paper.sent and paper.sent[-1] == "end":
@@ -107,7 +107,7 @@ def run(fetcher: StreamFetcher, paper: Paper, most: int = 30) -> list[Any]:
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("collate", [None, list, tuple])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8])
-def test_01_nothing_is_lost_or_made_up_when_there_is_no_room(
+def test_01_nothing_is_lost_or_invented_when_there_is_no_memory(
     count: int, collate: Any, drop_last: bool, full: int
 ) -> None:
     fetcher = StreamFetcher(Numbers(count), collate, Stream(4, drop_last))
@@ -126,7 +126,7 @@ def test_01_without_batching_each_item_is_sent_once(full: int, collate: Any) -> 
 
 
 @pytest.mark.parametrize("size", [None, 2])
-def test_01_collate_fn_runs_once_for_each_batch_though_it_found_no_room(size: int | None) -> None:
+def test_01_collate_fn_runs_once_for_each_batch_even_without_memory(size: int | None) -> None:
     calls: list[Any] = []
 
     def collate(samples: Any) -> Any:
@@ -160,7 +160,7 @@ def test_new_run_closes_the_old_iterator_before_the_next_begins() -> None:
     assert told[-1] == "shut"
 
 
-def test_used_up_iterator_is_let_go_and_asked_no_more() -> None:
+def test_exhausted_iterator_is_released_and_not_called_again() -> None:
     asked: list[int] = []
 
     class Once:

@@ -1,4 +1,4 @@
-"""Turns: the circle of workers, whatever the number of tasks that are out at once."""
+"""Turns: round robin over the workers, for any number of tasks in flight."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def workers_of(source: StreamSource, count: int) -> list[int]:
 
 
 def play(sizes: list[int], windows: list[int]) -> list[tuple[int, int]]:
-    """Deliver everything with so many tasks out at once; returns (worker, number of its batch)."""
+    """Deliver everything with so many tasks in flight; returns (worker, number of its batch)."""
     _, source = source_of(len(sizes))
     left = list(sizes)
     out: deque[int] = deque()
@@ -67,7 +67,7 @@ def play(sizes: list[int], windows: list[int]) -> list[tuple[int, int]]:
     sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6),
     windows=st.lists(st.integers(1, 14), min_size=1, max_size=5),
 )
-def test_01_order_is_the_circle_of_the_workers_for_every_window(
+def test_01_order_is_round_robin_for_any_number_in_flight(
     sizes: list[int], windows: list[int]
 ) -> None:
     wanted = in_turn([[(w, n) for n in range(size)] for w, size in enumerate(sizes)])
@@ -87,7 +87,7 @@ def test_each_worker_is_drawn_in_turn_until_its_end_is_seen() -> None:
     assert draw(source) is None
 
 
-def test_death_of_a_worker_without_a_task_is_told_in_its_turn() -> None:
+def test_death_of_a_worker_without_a_task_is_reported_in_its_turn() -> None:
     table, source = source_of(3)
     dispatcher = Dispatcher(table, TakingFeeder(), source)
     assert workers_of(source, 3) == [0, 1, 2]

@@ -52,11 +52,11 @@ WRAPPERS: dict[str, Any] = {
 
 
 class Interrupt(BaseException):
-    """As what the handler of a signal raises."""
+    """Stands for the exception of a signal handler."""
 
 
 class Tracer:
-    """Raises where the handler of a signal may run: behind a call, at a jump back, at a beginning.
+    """Raises where a signal handler may run: after a call, at a jump back, at a function's begin.
 
     Args:
         left: how many such places are passed before.
@@ -83,7 +83,7 @@ class Tracer:
 
 
 def drawn_with_an_interrupt(make: Callable[[], Any], after: int) -> tuple[list[Any], bool]:
-    """What a loop gets that goes on after an interrupt, and whether there was one."""
+    """The results of a loop that goes on after an interrupt, and whether there was one."""
     samples, found = iter(make()), []
     was_there = False
     before = sys.gettrace()
@@ -105,7 +105,7 @@ def drawn_with_an_interrupt(make: Callable[[], Any], after: int) -> tuple[list[A
 @pytest.mark.sampled(3)
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="signals come in at other instructions")
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_04_interrupt_anywhere_costs_no_sample(wrapper: str) -> None:
+def test_04_interrupt_anywhere_loses_no_sample(wrapper: str) -> None:
     make = WRAPPERS[wrapper]
     wanted = [np.asarray(sample).tolist() for sample in make()]
     for after in itertools.count(1):
@@ -121,7 +121,7 @@ def test_04_interrupt_anywhere_costs_no_sample(wrapper: str) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_state_between_epochs_is_that_of_the_wrapped_datasets(workers: int) -> None:
-    """What a mix leaves of a source that keeps its place comes in the next epoch."""
+    """The rest of a source that keeps its position comes in the next epoch."""
 
     def loader() -> DataLoader:
         mixed = mix([NumbersKept(0, 5, both), NumbersKept(50, 62, both)])

@@ -1,4 +1,4 @@
-"""What a profile reads of the system: cores, quotas, memory pressure, clocks; and what decodes."""
+"""What a profile reads from the system: cores, quotas, memory pressure, clocks; and decoders."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_without_groups_the_affinity_counts(machine: Machine) -> None:
     assert usable_cores(replace(machine, cgroup=machine.cgroup / "none")) == 4.0
 
 
-def test_the_time_that_a_group_was_stopped(machine: Machine) -> None:
+def test_the_time_that_a_group_was_throttled_is_counted(machine: Machine) -> None:
     assert stopped_s(machine) == 0.0
     write(machine.proc.parent, {"cgroup/job/cpu.stat": "nr_throttled 3\nthrottled_usec 2500000\n"})
     assert stopped_s(machine) == 2.5
@@ -113,7 +113,7 @@ def test_pressure_that_cannot_be_read_is_unknown(machine: Machine) -> None:
     assert memory_pressure(machine) == (None, 0)
 
 
-def test_the_clock_of_some_cores(tmp_path: Path) -> None:
+def test_the_clock_of_the_chosen_cores_is_read(tmp_path: Path) -> None:
     tick = os.sysconf("SC_CLK_TCK")
     rows = [f"cpu {9 * tick} 0 0 {9 * tick} 0 0 0 0 0 0"]
     rows += [f"cpu{core} {core * tick} 0 0 {2 * tick} {tick} 0 0 0 0 0" for core in range(3)]
@@ -195,7 +195,7 @@ class Hostile:
         (None, ""),
     ],
 )
-def test_what_decodes_is_found_without_running_it(dataset: Any, decoder: str) -> None:
+def test_a_decoding_dataset_is_found_without_running_it(dataset: Any, decoder: str) -> None:
     assert decoder_of(dataset) == decoder
 
 

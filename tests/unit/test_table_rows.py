@@ -1,4 +1,4 @@
-"""Rows of tables: what each column's values are, nulls, fields, kept tables, what is refused."""
+"""Rows of tables: values of each column type, nulls, fields, kept tables, refusals."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_dataframe_is_a_source() -> None:
     assert columns_of(rows) is not None
 
 
-def test_what_gives_an_arrow_stream_is_a_source(table: Any) -> None:
+def test_any_object_with_an_arrow_stream_is_a_source(table: Any) -> None:
     class Frame:
         def __arrow_c_stream__(self, schema: Any = None) -> Any:
             return table.__arrow_c_stream__(schema)
@@ -268,7 +268,7 @@ def test_types_are_as_asked_for() -> None:
 # -- nulls -------------------------------------------------------------------------------------
 
 
-def test_nulls_are_nan_or_what_stands_for_them() -> None:
+def test_nulls_are_nan_or_the_fill_value() -> None:
     table = pa.table(
         {
             "x": pa.array([1.5, None, 2.5], pa.float32()),
@@ -337,7 +337,7 @@ LISTS = [[1, None], None, [3, 4]]
     ],
     ids=str,
 )
-def test_nulls_within_lists_are_nan_or_what_stands_for_them(
+def test_nulls_within_lists_are_nan_or_the_fill_value(
     kind: Any, dtype: Any, fill: Any, wanted: Any
 ) -> None:
     table = pa.table({"c": pa.array([[9, 9], *LISTS], kind)}).slice(1)
@@ -352,7 +352,7 @@ def test_nulls_within_lists_are_nan_or_what_stands_for_them(
         np.testing.assert_array_equal(rows[number]["c"], row)
 
 
-def test_what_lies_under_a_null_list_is_nothing() -> None:
+def test_values_under_a_null_list_are_ignored() -> None:
     items = pa.array([1, None, 1000, 3])
     column = pa.ListArray.from_arrays([0, 1, 3, 4], items, mask=pa.array([False, True, False]))
     rows = TableRows(pa.table({"c": column}), fill_null={"c": [8]}, as_dtype={"c": "int8"})
@@ -378,7 +378,7 @@ def test_what_lies_under_a_null_list_is_nothing() -> None:
     ],
     ids=str,
 )
-def test_a_fill_is_of_the_type_that_values_are_given_as(
+def test_a_fill_value_has_the_type_of_the_values(
     values: Any, dtype: Any, fill: Any, wanted: Any
 ) -> None:
     table = pa.table({"c": values})
@@ -539,7 +539,7 @@ def test_a_table_with_another_bit_is_made_again(
     assert path.stat().st_ino == inode
 
 
-def test_of_a_large_table_some_blocks_are_checked_others_each_time(
+def test_different_blocks_of_a_large_table_are_checked_each_time(
     table: Any,
     parquet: Path,
     tmp_path: Path,
@@ -633,9 +633,7 @@ def test_two_processes_make_a_kept_table_once(table: Any, parquet: Path, tmp_pat
     assert len(entries(tmp_path / "kept")) == 2
 
 
-def test_a_killed_process_leaves_nothing_that_counts(
-    table: Any, parquet: Path, tmp_path: Path
-) -> None:
+def test_a_killed_process_leaves_no_usable_table(table: Any, parquet: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     program = (
         "import sys\n"
@@ -773,7 +771,7 @@ TABLE = pa.table(
         ({"disk": "some"}, ConfigError, "disk is for tables in files, and source is in memory"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -816,7 +814,7 @@ def test_a_number_that_would_become_infinite_is_refused(
         TableRows(pa.table({"x": values}), as_dtype={"x": as_dtype})
 
 
-def test_what_is_infinite_or_just_rounded_is_taken() -> None:
+def test_infinite_and_rounded_numbers_are_accepted() -> None:
     rows = TableRows(
         pa.table({"x": [np.inf, np.nan, 1.0], "n": [65504, 65505, 65519]}),
         as_dtype=dict.fromkeys("xn", "float16"),
@@ -857,7 +855,7 @@ def test_decimals_are_refused_without_a_type() -> None:
         TableRows(table)
 
 
-def test_files_that_are_none_are_refused(table: Any, parquet: Path, tmp_path: Path) -> None:
+def test_files_of_another_format_are_refused(table: Any, parquet: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(
@@ -914,7 +912,7 @@ def test_a_table_beyond_the_memory_is_refused(
         TableRows(parquet)  # texts do not fit
 
 
-def test_a_folder_that_cannot_be_is_refused(parquet: Path) -> None:
+def test_an_invalid_folder_is_refused(parquet: Path) -> None:
     with pytest.raises(ConfigError, match=r"disk must be a folder, got '.*table.parquet': "):
         TableRows(parquet, disk=parquet)
 
@@ -994,7 +992,7 @@ def test_pyarrow_is_imported_when_a_table_is_opened() -> None:
 
 
 @pytest.mark.parametrize("is_file", [True, False])
-def test_a_pickle_that_names_the_modules_of_before_loads(
+def test_a_pickle_with_the_earlier_names_of_modules_loads(
     parquet: Path, table: Any, is_file: bool
 ) -> None:
     """The classes that read files of known formats lay in reader.data."""

@@ -1,4 +1,4 @@
-"""Windows of a file of tokens: what each holds, documents in them, files that are none."""
+"""Windows of a file of tokens: their contents, documents in them, files of other kinds."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_windows_are_slices_of_the_file(
             assert (rest[0] == tokens[begin + 1 : begin + 1 + length]).all()
 
 
-def test_positions_and_segments_begin_anew_behind_each_document(tmp_path: Path) -> None:
+def test_positions_and_segments_begin_anew_after_each_document(tmp_path: Path) -> None:
     path = tmp_path / "tokens.npy"
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 9, 5000).astype(np.int32)
@@ -109,7 +109,7 @@ def test_indices_count_from_both_ends(file: Path) -> None:
                 windows[index]
 
 
-def test_fields_of_a_sample_are_apart(file: Path) -> None:
+def test_fields_of_a_sample_do_not_share_memory(file: Path) -> None:
     for options in ({"shuffle": True}, {"document_end": 3}):
         sample = TokenWindows(file, 10, targets=True, **options)[0]  # type: ignore[arg-type]
         before = [part.copy() for part in sample]
@@ -137,7 +137,7 @@ def test_numbers_of_numpy_are_numbers(file: Path) -> None:
         windows[1.5]  # type: ignore[index]
 
 
-def test_a_header_is_left_out(file: Path) -> None:
+def test_a_header_is_skipped(file: Path) -> None:
     assert TokenWindows(file, 10, header=20)[0].tolist() == list(range(10, 20))
 
 
@@ -201,7 +201,7 @@ def test_the_file_is_not_copied(file: Path) -> None:
         ({"path": np.zeros(9, "u2")}, ConfigTypeError, r"numpy.save\(.* or .* TensorDataset\("),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     file: Path, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -294,7 +294,7 @@ def test_tokens_that_look_like_another_kind_are_tokens(tmp_path: Path, content: 
     assert bytes(int(window[0]) for window in windows) == content
 
 
-def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(ConfigError, match="has 0 tokens"):
         TokenWindows(tmp_path / "empty", 1)

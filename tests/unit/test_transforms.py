@@ -1,4 +1,4 @@
-"""Transforms of images: beside Pillow and NumPy, in one pass and in many, and what cannot be."""
+"""Transforms of images: beside Pillow and NumPy, in one pass and in many, and bad input."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_much_smaller_images_are_pillows_within_rounding(width: int) -> None:
         assert difference(Compose([Resize(size)]).apply(tall), wanted)[1] <= 1
 
 
-def test_a_frame_is_that_of_numpy() -> None:
+def test_padding_is_that_of_numpy() -> None:
     array = photograph(20, 30)
     found = Compose([RandomCrop((28, 40), padding=(5, 4), fill=(1, 2, 3))]).apply(array)
     framed = np.empty((28, 40, 3), np.uint8)
@@ -224,7 +224,7 @@ CHANGES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
 @pytest.mark.parametrize(
     ("ours", "pillows"), [each[1:] for each in CHANGES], ids=[each[0] for each in CHANGES]
 )
-def test_a_change_of_colors_is_pillows(
+def test_a_change_of_colors_equals_pillows(
     ours: Callable[[Any], Any], pillows: Callable[[Any], Any]
 ) -> None:
     dull = (photograph(40, 50, 1) // 3 + 60).astype(np.uint8)
@@ -321,7 +321,7 @@ def test_a_part_of_a_jpeg_is_the_part_of_the_whole(options: dict[str, Any], rng:
             assert (decode(content, crop=box) == part).all()
 
 
-def test_a_jpeg_that_is_cut_off_is_told_whatever_part_is_asked_for() -> None:
+def test_a_cut_off_jpeg_is_reported_for_any_part() -> None:
     content = encoded(photograph(100, 100))
     for part in (0.3, 0.7, 0.99):
         with pytest.raises(ImageError, match="damaged JPEG file"):
@@ -331,7 +331,7 @@ def test_a_jpeg_that_is_cut_off_is_told_whatever_part_is_asked_for() -> None:
 # -- boxes, masks and points --------------------------------------------------------------------
 
 
-def test_what_belongs_to_an_image_follows_it() -> None:
+def test_boxes_masks_and_points_follow_their_image() -> None:
     array = np.zeros((40, 60, 3), np.uint8)
     mask = np.zeros((40, 60), np.int32)
     array[10:20, 30:50], mask[10:20, 30:50] = 255, 7
@@ -352,7 +352,7 @@ def test_what_belongs_to_an_image_follows_it() -> None:
             assert np.allclose(targets["points"][0], ((left + right) / 2, (top + bottom) / 2))
 
 
-def test_boxes_follow_a_frame_and_a_second_resize() -> None:
+def test_boxes_follow_padding_and_a_second_resize() -> None:
     steps = [Resize((20, 30)), RandomCrop((24, 34), padding=2), Resize((48, 68))]
     _, targets = Compose(steps).apply(
         np.zeros((10, 15, 3), np.uint8), boxes=np.array([[0, 0, 15, 10]])
@@ -362,7 +362,7 @@ def test_boxes_follow_a_frame_and_a_second_resize() -> None:
     assert targets["boxes"].shape == (0, 4)
 
 
-def test_what_cannot_follow_is_refused() -> None:
+def test_transforms_that_boxes_cannot_follow_are_refused() -> None:
     array = np.zeros((10, 15, 3), np.uint8)
     with pytest.raises(ConfigError, match=r"RandAugment.* moves pixels, and boxes"):
         Compose([RandAugment()]).apply(array, boxes=[[0, 0, 1, 1]])
@@ -417,14 +417,14 @@ def with_alpha(image: Any) -> Any:
         ([], {"dtype": "float16"}, "^dtype='float16' cannot be had"),
     ],
 )
-def test_what_a_function_returned_has_the_form_that_is_asked_for(
+def test_the_result_of_a_function_gets_the_requested_form(
     function: Any, transforms: list[Any], options: dict[str, Any], lost: str
 ) -> None:
     with pytest.raises(ConfigError, match=lost):
         Compose([function, *transforms], **options).apply(LARGE)
 
 
-def test_what_a_function_returned_may_have_that_form_already() -> None:
+def test_the_result_of_a_function_may_have_the_requested_form_already() -> None:
     crop = [Resize((4, 4)), floats, lambda image: image.transpose(2, 0, 1)]
     options = {"size": (4, 4), "layout": "channels_first", "dtype": "float64"}
     assert Compose(crop, **options).apply(LARGE).shape == (3, 4, 4)
@@ -444,7 +444,7 @@ def test_boxes_are_refused_where_a_function_made_another_size(transforms: list[A
         Compose(transforms).apply(LARGE, boxes=[[0, 0, 1, 1]])
 
 
-def test_what_a_function_returns_is_left_alone() -> None:
+def test_the_result_of_a_last_function_is_not_changed() -> None:
     kept = np.full((8, 8, 3), 50, np.uint8)
     kept.setflags(write=False)
     brighter = Compose([lambda _: kept, ColorJitter(brightness=(2, 2))])
@@ -614,7 +614,7 @@ def test_magnitudes_are_spread_as_by_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_a_batch_is_mixed_with_the_one_before(dtype: str) -> None:
+def test_each_sample_of_a_batch_is_mixed_with_the_one_before(dtype: str) -> None:
     images = rng().integers(0, 256, (5, 6, 7, 3)).astype(dtype)
     before = images.copy()
     found, shares = MixUp(10, alpha=0.8).apply(images, [0, 1, 2, 3, 9], rng(4))
@@ -627,7 +627,7 @@ def test_a_batch_is_mixed_with_the_one_before(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
-def test_a_rectangle_of_the_one_before_is_put_in(layout: str) -> None:
+def test_a_rectangle_of_the_sample_before_is_pasted(layout: str) -> None:
     shape = (4, 20, 30, 3) if layout == "channels_last" else (4, 3, 20, 30)
     for seed in range(20):
         images = np.broadcast_to(np.arange(4.0).reshape(4, 1, 1, 1), shape).copy()
@@ -789,7 +789,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("make", "error", "text"), BAD)
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     make: Callable[[], Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):

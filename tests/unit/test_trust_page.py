@@ -1,4 +1,4 @@
-"""docs/trust.md names, for what it says, tests that there are."""
+"""docs/trust.md names an existing test for each claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/trust.md").read_text()
 
 
-def test_each_test_that_the_page_names_is_there() -> None:
+def test_each_test_that_the_page_names_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
     assert len(named) > 25
     for path, test in named:
@@ -17,7 +17,7 @@ def test_each_test_that_the_page_names_is_there() -> None:
         assert not test or f"def {test}(" in text, f"{path} has no {test}"
 
 
-def test_lines_without_a_test_are_about_the_users_own_code_or_have_nobody_to_test() -> None:
+def test_lines_without_a_test_say_why_they_have_none() -> None:
     lines = [
         line for line in PAGE.splitlines() if line.endswith("|") and not line.startswith("|--")
     ]

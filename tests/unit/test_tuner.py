@@ -1,4 +1,4 @@
-"""The tuner against simulated works: it ends near the best, and never stays at a worse place."""
+"""The tuner against simulated work: it ends near the best setting, and leaves worse ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Work(NamedTuple):
     batch_s: float
     cores: float
     computes: float = 1.0
-    burst: float = 1.0  # how uneven batches are: more in flight evens them out
+    burst: float = 1.0  # how uneven the batches are: more in flight smooth them
 
     def rate(self, choice: Choice) -> float:
         """Batches per second."""
@@ -36,7 +36,7 @@ class Work(NamedTuple):
         return min(float(choice.num_workers), self.rate(choice) * self.batch_s * slowed)
 
     def computing(self, choice: Choice) -> float:
-        """Cores that are taken, in the mean."""
+        """Busy cores, in the mean."""
         return self.rate(choice) * self.batch_s * self.computes
 
     def runnable(self, choice: Choice) -> float:
@@ -94,7 +94,9 @@ WORKS = {
 @pytest.mark.parametrize("has_clocks", [True, False])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("name", WORKS)
-def test_within_300_batches_it_is_near_the_best(name: str, noise: float, has_clocks: bool) -> None:
+def test_the_tuner_is_near_the_best_within_300_batches(
+    name: str, noise: float, has_clocks: bool
+) -> None:
     work = WORKS[name]
     best = max(work.rate(Choice(n, f)) for n in range(1, 17) for f in (2, 4, 8))
     batches = 60_000 if name == "tiny" else 900
@@ -106,21 +108,21 @@ def test_within_300_batches_it_is_near_the_best(name: str, noise: float, has_clo
         assert np.mean([work.rate(choice) for choice in choices[300:]]) > 0.9 * best
 
 
-def test_workers_that_nobody_waits_for_rest() -> None:
+def test_workers_that_the_loop_does_not_need_rest() -> None:
     work = Work(0.1, 0.02, 8)
     choices = run(started(8, num_workers=8), lambda _: work, 300)
     assert choices[-1].num_workers == 1
     assert all(work.rate(choice) == work.rate(choices[0]) for choice in choices)
 
 
-def test_many_that_nobody_waits_for_rest_after_a_few_readings() -> None:
+def test_many_unneeded_workers_rest_after_a_few_readings() -> None:
     choices = run(started(64, cores=64, num_workers=64), lambda _: Work(1e-4, 2e-5, 64), 20_000)
     changes = [one for one, other in itertools.pairwise(choices) if one != other]
     assert choices[-1].num_workers == 1
     assert len(changes) <= 7  # each takes half of the way
 
 
-def test_it_follows_a_work_that_changes() -> None:
+def test_the_tuner_follows_work_that_changes() -> None:
     quick, slow = Work(0.1, 0.02, 8), Work(0.01, 0.07, 8)
     tuner = started()
     choices = run(tuner, lambda number: slow if 300 <= number < 900 else quick, 1500)
@@ -129,7 +131,7 @@ def test_it_follows_a_work_that_changes() -> None:
     assert choices[-1].num_workers <= 2
 
 
-def test_what_did_not_help_is_tried_ever_more_seldom() -> None:
+def test_a_change_that_did_not_help_is_tried_ever_more_seldom() -> None:
     work = Work(0.01, 0.07, 1)  # more workers do not help
     choices = run(started(cores=1), lambda _: work, 4000, has_clocks=False)
     changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
@@ -153,13 +155,13 @@ def test_workers_that_wait_go_far_beyond_the_cores_at_once(cores: float) -> None
     assert choices[150].num_workers == 32
 
 
-def test_as_many_wait_as_the_step_needs() -> None:
+def test_as_many_waiting_workers_are_chosen_as_the_step_needs() -> None:
     work = Work(0.01, 0.1, 2, computes=0.02)
     choices = run(started(64, cores=2), lambda _: work, 300)
     assert 10 <= max(choice.num_workers for choice in choices) <= 16
 
 
-def test_workers_beyond_the_cores_rest_where_they_begin_to_compute() -> None:
+def test_workers_beyond_the_cores_rest_when_they_begin_to_compute() -> None:
     waiting, computing = Work(0.001, 0.1, 2, computes=0.02), Work(0.001, 0.1, 2)
     tuner = started(16, cores=2)
     choices = run(tuner, lambda number: waiting if number < 300 else computing, 900)
@@ -167,13 +169,13 @@ def test_workers_beyond_the_cores_rest_where_they_begin_to_compute() -> None:
     assert choices[-1].num_workers == 2
 
 
-def test_a_gain_that_other_programs_made_is_looked_at_again() -> None:
+def test_a_gain_caused_by_other_programs_is_measured_again() -> None:
     slow, fast = Work(0.001, 0.07, 4), Work(0.001, 0.06, 4)
     fixed = (False, True)
     tuner = started(is_free=fixed, cores=4)
     tried: list[int] = []
 
-    def work(_: int) -> Work:  # quicker from the first trial on, whatever is chosen
+    def work(_: int) -> Work:  # quicker from the first trial on, with any setting
         tried.append(tuner.choice.factor)
         return fast if max(tried) > 2 else slow
 
@@ -186,7 +188,7 @@ def test_a_gain_that_other_programs_made_is_looked_at_again() -> None:
     ("is_free", "chosen"),
     [((True, True), (8, 2)), ((True, False), (8, 2)), ((False, True), (8, 2))],
 )
-def test_no_more_are_in_flight_than_there_is_memory_for(
+def test_memory_bounds_the_batches_in_flight(
     is_free: tuple[bool, bool], chosen: tuple[int, int]
 ) -> None:
     work = Work(0.001, 0.1, 2, computes=0.02, burst=3)
@@ -199,7 +201,7 @@ def test_no_more_are_in_flight_than_there_is_memory_for(
     assert tuner.fit(1).num_workers == (1 if is_free[0] else 8)
 
 
-def test_a_little_beyond_the_cores_is_not_tried_again_and_again() -> None:
+def test_a_few_workers_beyond_the_cores_are_not_tried_repeatedly() -> None:
     work = Work(0.0001, 0.02, 2, computes=0.34)
     choices = run(started(8, num_workers=8), lambda _: work, 3000)
     changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
@@ -214,7 +216,7 @@ def test_clocks_of_a_worker_that_was_replaced_begin_anew() -> None:
 
 
 @pytest.mark.parametrize("is_free", [(True, False), (False, True), (False, False)])
-def test_what_was_pinned_stays(is_free: tuple[bool, bool]) -> None:
+def test_a_fixed_number_stays(is_free: tuple[bool, bool]) -> None:
     for work in WORKS.values():
         choices = run(started(is_free=is_free), lambda _, work=work: work, 600)  # type: ignore[misc]
         if not is_free[0]:
@@ -223,7 +225,7 @@ def test_what_was_pinned_stays(is_free: tuple[bool, bool]) -> None:
             assert {choice.factor for choice in choices} == {2}
 
 
-def test_it_stays_within_its_limits() -> None:
+def test_the_tuner_stays_within_its_limits() -> None:
     for work in WORKS.values():
         for choice in run(started(most=3), lambda _, work=work: work, 600):  # type: ignore[misc]
             assert 1 <= choice.num_workers <= 3

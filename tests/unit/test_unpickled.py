@@ -18,7 +18,7 @@ from tests.streams import RangeStream
 
 ROOT = Path(__file__).parents[2]
 
-# What makes objects, or code, of bytes.
+# Functions that make objects, or code, of bytes.
 _READS = re.compile(
     r"\b(?:pickle|_pickle|cloudpickle|dill|joblib|marshal|shelve|torch|paddle|jax|pd|pandas|yaml)"
     r"\.(?:loads?|unsafe_load|full_load|read_pickle|open|Unpickler)\b"
@@ -78,8 +78,8 @@ def code_lines() -> Iterator[tuple[str, str]]:
                     yield name, line.partition("  # ")[0]
 
 
-def test_bytes_become_objects_in_these_places_alone() -> None:
-    """A new one needs a line above, which says where its bytes come from: never from a disk."""
+def test_only_the_listed_places_unpickle() -> None:
+    """A new place needs a line above, which says where its bytes come from: never from a disk."""
     found = Counter(name for name, line in code_lines() if _READS.search(line))
     assert dict(found) == {name: count for name, (count, _) in ALLOWED.items()}
 
@@ -102,12 +102,12 @@ def test_bytes_become_objects_in_these_places_alone() -> None:
         "yaml.unsafe_load(text)",
     ],
 )
-def test_the_search_finds_what_it_is_for(line: str) -> None:
+def test_the_search_finds_each_way_to_unpickle(line: str) -> None:
     assert _READS.search(line)
 
 
 def test_no_place_that_opens_a_path_unpickles() -> None:
-    """In the files above nothing opens a path, but the name of a process."""
+    """The files above open no path, except the name of a process."""
     opens = re.compile(r"(?<![\w.])open\(|\.open\(\"|os\.open\(|read_bytes\(|open_regular\(")
     files = {name for name, (_, origin) in ALLOWED.items() if origin in (WORKER, SHARED, OWN)}
     found = {(name, line.strip()) for name, line in code_lines() if name in files}
@@ -148,11 +148,11 @@ def test_files_that_hold_pickles_run_nothing(tmp_path: Path) -> None:
         RecordIO(tmp_path / "tokens.npy", index=tmp_path / "tokens.npy")
     assert not owned.exists()
     pickle.loads(pickle.dumps(Owned(owned)))
-    assert owned.exists()  # what was written would have made it
+    assert owned.exists()  # the pickle would have made it
 
 
 def test_a_state_of_a_loader_is_plain(tmp_path: Path) -> None:
-    """So that it may be kept as JSON: no bytes of it are unpickled when it is loaded."""
+    """A state is plain, so that JSON can hold it: loading unpickles no bytes."""
     import json
 
     import reader

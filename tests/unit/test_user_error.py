@@ -1,4 +1,4 @@
-"""What is said about an exception on its way to the user's loop, and what may not pass as it is."""
+"""Notes of an exception on its way to the user's loop, and exceptions that must be replaced."""
 
 from __future__ import annotations
 

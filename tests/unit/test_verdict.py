@@ -1,4 +1,4 @@
-"""What bounds a loop, from numbers that were measured: each word, and what is said with it."""
+"""What bounds a loop, from measured numbers: each word, and its sentence."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SLOW = [SlowSample(17, 3, 5, 0, 6.0)]
         ),
         ({"decoder": "PIL.Image"}, "decoding"),
         ({"stopped_s": 3.0}, "cores"),
-        # its own work fills the cores: there is less of it to do, and no core to be had
+        # its own work fills the cores: the remedy is less work, for no core is free
         ({"cpu_s": 13.0, "runnable_s": 6.0, "own_cpu_s": 5.0}, "dataset"),
         ({"cpu_s": 6.0, "runnable_s": 9.0, "own_cpu_s": 1.0}, "cores"),
         (
@@ -92,21 +92,21 @@ SLOW = [SlowSample(17, 3, 5, 0, 6.0)]
         ),
     ],
 )
-def test_what_bounds_a_loop(changed: dict[str, Any], bound_by: str) -> None:
+def test_the_verdict_names_what_bounds_a_loop(changed: dict[str, Any], bound_by: str) -> None:
     verdict = judge(dataclasses.replace(BUSY, **changed))
     assert verdict.bound_by == bound_by
     assert verdict.sentence.endswith(".")
     assert verdict.gain is None or verdict.gain >= 1
 
 
-def test_the_gain_is_that_of_a_loop_which_waits_no_longer() -> None:
-    """Two workers give a batch in 95 ms, and the step takes 20 ms: ten give what it can take."""
+def test_the_gain_is_that_of_a_loop_without_waiting() -> None:
+    """Two workers make a batch in 95 ms, and the step takes 20 ms: ten make enough."""
     verdict = judge(dataclasses.replace(BUSY, cores=16, idle_cores=14.0))
     assert "num_workers=10" in verdict.advice
     assert verdict.gain == pytest.approx(10 / 2.1, rel=0.02)
 
 
-def test_other_programs_that_take_cores_are_told_of() -> None:
+def test_other_programs_that_take_cores_are_reported() -> None:
     beside = judge(dataclasses.replace(BUSY, cores=4, own_cpu_s=0.5))
     assert beside.bound_by == "dataset"
     assert "other programs take 2.1 of 4 cores" in beside.sentence
@@ -128,7 +128,7 @@ THREADS = (
         {"stopped_s": 3.0},
     ],
 )
-def test_threads_of_the_trainer_that_take_the_cores_are_told_of(changed: dict[str, Any]) -> None:
+def test_threads_of_the_trainer_that_take_the_cores_are_reported(changed: dict[str, Any]) -> None:
     alone = dataclasses.replace(BUSY, **{"own_cpu_s": 1.0, **changed})
     beside = dataclasses.replace(alone, threads_s=5.0)
     assert THREADS in judge(beside).advice
@@ -139,7 +139,7 @@ def test_threads_of_the_trainer_that_take_the_cores_are_told_of(changed: dict[st
     assert judge(dataclasses.replace(beside, wait_s=0.1)).gain is None
 
 
-def test_threads_of_the_trainer_are_no_other_program() -> None:
+def test_threads_of_the_trainer_do_not_count_as_another_program() -> None:
     beside = dataclasses.replace(BUSY, cores=4, own_cpu_s=0.5)
     assert "other programs take 2.1 of 4" in judge(beside).sentence
     own = dataclasses.replace(beside, threads_s=15.0)
@@ -232,7 +232,7 @@ def test_a_slow_sample_within_the_first_batch_is_no_start() -> None:
         {"wait_s": 9.9, "idle_cores": 1e3, "cores": 1e3},
     ],
 )
-def test_a_verdict_of_the_least_and_the_most_that_can_be_seen(changed: dict[str, Any]) -> None:
+def test_a_verdict_is_given_for_the_fewest_and_the_most_records(changed: dict[str, Any]) -> None:
     assert judge(dataclasses.replace(BUSY, **changed)).sentence
 
 
@@ -261,7 +261,7 @@ def test_memory_of_a_pool_is_that_of_its_workers() -> None:
     assert "take a smaller WorkerPool or prefetch_factor" in found.advice
 
 
-def test_workers_that_are_at_batches_of_other_loaders_do_not_lack_tasks() -> None:
+def test_workers_busy_for_other_loaders_do_not_lack_tasks() -> None:
     idle = dataclasses.replace(BUSY, busy_s=6.0)
     assert judge(idle).bound_by == "prefetch"
     assert judge(dataclasses.replace(idle, shares_workers=True)).bound_by != "prefetch"
@@ -273,7 +273,7 @@ AWAY = dataclasses.replace(BUSY, is_remote=True, cores=2, idle_cores=0.0, room=2
 
 
 def loop_of(seen: Measured, travel_s: float, lead_s: float = 0.001) -> Replay:
-    """A loop in which workers are at batches for as long as was measured."""
+    """A loop whose workers spend the measured times on batches."""
     each = np.ones(seen.batches)
     return Replay(
         make_s=each * (seen.busy_s / seen.batches),
@@ -289,7 +289,7 @@ def loop_of(seen: Measured, travel_s: float, lead_s: float = 0.001) -> Replay:
     )
 
 
-def test_room_of_a_cluster_counts_and_not_the_cores_here() -> None:
+def test_capacity_of_a_cluster_counts_and_not_the_local_cores() -> None:
     more = dataclasses.replace(AWAY, room=16)
     found = judge(more, loop_of(more, 0.003))
     assert found.bound_by == "workers"
@@ -302,7 +302,7 @@ def test_room_of_a_cluster_counts_and_not_the_cores_here() -> None:
     assert judge(unknown, loop_of(unknown, 0.003)).bound_by == "dataset"
 
 
-def test_a_start_on_a_cluster_is_told_as_what_it_is() -> None:
+def test_a_start_on_a_cluster_is_reported_as_a_start() -> None:
     begins = dataclasses.replace(AWAY, first_wait_s=6.0, wait_s=2.0)
     found = judge(begins)
     assert (found.bound_by, found.gain, found.options) == ("start", None, {})
@@ -316,7 +316,7 @@ def test_a_pool_on_a_cluster_is_sized_by_each_program() -> None:
     assert "WorkerPool" not in found.advice
 
 
-def test_workers_of_a_cluster_that_wait_or_have_no_core() -> None:
+def test_cluster_workers_that_wait_or_have_no_core_are_distinguished() -> None:
     waits = dataclasses.replace(AWAY, cpu_s=2.0, room=8)
     found = judge(waits, loop_of(waits, 0.003))
     assert found.bound_by == "storage"
@@ -327,13 +327,13 @@ def test_workers_of_a_cluster_that_wait_or_have_no_core() -> None:
     assert "resources=" in found.advice
 
 
-def test_batches_that_take_long_to_come_are_told_from_too_few_ahead() -> None:
+def test_slow_transfers_are_distinguished_from_too_few_batches_ahead() -> None:
     idle = dataclasses.replace(AWAY, busy_s=1.0, cpu_s=1.0, stages=STAGES | {"fetch": 0.9})
     found = judge(idle, loop_of(idle, 0.3))
     assert found.bound_by == "transfer"
     assert "300 ms from its node" in found.sentence
     assert "uint8" in found.advice
-    # small ones: a round trip each, of which more may be under way
+    # small ones: a round trip each, and more of them may be in flight
     few = dataclasses.replace(
         idle,
         seconds=1.0,
@@ -346,7 +346,7 @@ def test_batches_that_take_long_to_come_are_told_from_too_few_ahead() -> None:
     assert judge(few, dataclasses.replace(loop, ahead=2)).bound_by == "prefetch"
 
 
-def test_memory_that_is_not_short_would_leave_what_workers_compute_in_their_own_code() -> None:
+def test_with_enough_memory_the_time_in_the_users_code_would_remain() -> None:
     short = dataclasses.replace(BUSY, memory_stall_s=6.0, cpu_s=3.8, user_share=0.5)
     found = judge(short, loop_of(short, 0.0))
     # a batch of 190 ms took 38 ms of a core, half of that in the kernel: the step bounds the loop
@@ -354,7 +354,7 @@ def test_memory_that_is_not_short_would_leave_what_workers_compute_in_their_own_
     assert found.gain == pytest.approx(9.5 / 2.1, rel=0.1)
 
 
-def test_room_for_many_workers_is_tried_by_few_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capacity_for_many_workers_is_tried_by_few_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     tries, seconds = [], Replay.seconds
 
     def counted(self: Replay, *args: Any, **options: Any) -> float:
@@ -368,7 +368,7 @@ def test_room_for_many_workers_is_tried_by_few_replays(monkeypatch: pytest.Monke
     assert len(tries) < 32
 
 
-def test_workers_that_wait_on_a_full_cluster_are_to_take_less_of_it() -> None:
+def test_waiting_workers_on_a_full_cluster_are_advised_to_take_fewer_cores() -> None:
     for room in (2, None):
         full = dataclasses.replace(AWAY, cpu_s=2.0, room=room)
         found = judge(full, loop_of(full, 0.003))
@@ -379,7 +379,7 @@ def test_workers_that_wait_on_a_full_cluster_are_to_take_less_of_it() -> None:
         assert found.gain is None
 
 
-def test_what_batches_take_is_not_blamed_where_their_way_takes_most() -> None:
+def test_making_batches_is_not_blamed_if_their_transfer_takes_most() -> None:
     tiny = dataclasses.replace(
         AWAY,
         busy_s=0.1,

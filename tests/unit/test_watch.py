@@ -1,4 +1,4 @@
-"""What a profile's watch notes of the workers of a loader."""
+"""The notes of a profile's watch about the workers of a loader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Played(Observed):
         return None
 
 
-def test_a_worker_that_has_made_nothing_tells_nothing_of_its_machines_clock() -> None:
+def test_a_worker_without_a_batch_gives_no_bound_for_the_clock_of_its_machine() -> None:
     watch = Watch(Played(0.002, 0.0), TimesLog())
     watch.start()
     watch.stop()

@@ -1,4 +1,4 @@
-"""Generators of a worker thread: made when asked for, seeded in place, apart from the global."""
+"""Generators of a worker thread: made on request, seeded in place, apart from the global ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_global_generators_are_not_drawn_from() -> None:
     assert (random.getstate(), repr(np.random.get_state(legacy=False))) == before
 
 
-def test_torch_has_a_generator_where_it_is_imported_and_none_elsewhere(
+def test_torch_has_a_generator_only_if_it_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = WorkerRng(5)

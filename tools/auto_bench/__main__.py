@@ -50,7 +50,7 @@ FIXED: list[Setting] = [
 
 
 class Rates(NamedTuple):
-    """Batches per second.
+    """Rates, in batches per second.
 
     Attributes:
         later: of the batches after those in which the choice is made.
@@ -105,7 +105,7 @@ def told(setting: Setting) -> str:
 
 
 def measured(name: str, chosen: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure a work: the best fixed setting, and then in turns what it is compared with."""
+    """Measure a work: the best fixed setting, then in turns the settings compared with it."""
 
     def turns_of(settings: Iterable[Setting]) -> dict[str, Callable[[], Rates]]:
         run_one = partial(in_process, name, seconds=chosen.seconds, folder=folder)
@@ -142,7 +142,7 @@ def measured(name: str, chosen: argparse.Namespace, folder: Path) -> dict[str, A
 
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
-    """Return the ratios of each work, and what was chosen."""
+    """Return the ratios of each work, and the chosen settings."""
     columns = ("best", "best with workers", "default", "2 workers", "whole run, best")
     names = f"{'best':>15} {'best of workers':>18} {'default':>8} {'2 x 2':>6} {'whole/best':>13}"
     lines = [

@@ -1,6 +1,6 @@
 """The works: a dataset and a consumer's step each, from tiny samples to JPEG files.
 
-Imports numpy, and of other tools the photographs and what waits. A work keeps no state
+Imports numpy, and the photographs and waits of other tools. A work keeps no state
 between runs.
 """
 
@@ -40,7 +40,7 @@ class Work:
 
 
 class Samples:
-    """Sample i is what a function makes of i."""
+    """Sample i is `function(i)`."""
 
     def __init__(self, sample: Callable[[int], Any]) -> None:
         self.sample = sample

@@ -23,7 +23,7 @@ FOLDER = ROOT / "build" / "bench"
 README, SPEED = ROOT / "README.md", ROOT / "docs" / "speed.md"
 CHART = ROOT / "docs" / "bench.svg"
 
-# Rounds, seconds of a turn, launches: many short ones tell small differences best.
+# Rounds, seconds of a turn, launches: many short ones show small differences best.
 USUAL, QUICK = (7, 0.6, 1), (3, 0.15, 1)
 AGAINST, QUICK_AGAINST = (20, 0.04, 3), (8, 0.04, 1)
 
@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure what the options name, and write it."""
+    """Measure the rows that the options name, and write the results."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         code = unpack(options.code, Path(folder, "code")) if options.code else ROOT
         old = unpack(options.against, Path(folder, "old")) if options.against else None
@@ -105,13 +105,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def profiles(options: argparse.Namespace) -> dict[str, limits.Profile]:
-    """Look where the time goes on each row that the options name and that is read by epochs."""
+    """Profile each row that the options name and that is read by epochs."""
     named = [TABLES[table][name] for table, names in options.rows.items() for name in names]
     return {row.name: limits.profile(row, options.seconds) for row in named if row.kind == "epochs"}
 
 
 def main() -> int:
-    """Measure, or read what was measured; show it, write it, draw it."""
+    """Measure, or read earlier results; show, write and draw them."""
     options = parse(sys.argv[1:])
     try:
         if options.profile:

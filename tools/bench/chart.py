@@ -33,7 +33,7 @@ SHOWN = (OURS, DECODE.name, TORCH.name, PADDLE.name)
 
 
 def _bars(results: Results) -> dict[str, float]:
-    """Return the time of each that ran and is shown: ours, decoding, the peers by time."""
+    """Return the time of each shown contestant that ran: ours, decoding, the peers by time."""
     bars = {name: us for name in SHOWN if (us := median(results, name)) is not None}
     ranks = {OURS: 0, DECODE.name: 1}
     return dict(sorted(bars.items(), key=lambda bar: (ranks.get(bar[0], 2), bar[1])))
@@ -43,7 +43,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw the engine's table of `report` and write the SVG to `path`.
 
     Raises:
-        ValueError: Nothing of it was measured.
+        ValueError: No row of the table was measured.
     """
     works: Mapping[str, Results] = report["tables"].get("engine", {})
     bars = {work: _bars(results) for work, results in works.items()}

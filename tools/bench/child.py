@@ -1,4 +1,4 @@
-"""A contestant's process seen from the bench: start it, give it a turn, end it.
+"""A contestant's process, as the bench runs it: start it, give it a turn, end it.
 
 The process leads a session of its own, so that ending it ends its workers too, whatever they do.
 Imports the standard library and the turns; a `Child` owns the process and the file its words go to.
@@ -95,7 +95,7 @@ class Child:
         raise ContestantFailed("\n".join([f"{self.name}: {why}", *lines[-12:]]))
 
     def ask(self, what: str) -> dict[str, float]:
-        """Tell it to "open" what it measures, to take a "turn", or the "first" batches of a loader.
+        """Send the order to "open" a loader, to take a "turn", or to measure "first" batches.
 
         Raises:
             ContestantFailed: As in `receive`.
@@ -105,7 +105,7 @@ class Child:
         return self.receive()
 
     def leave(self) -> None:
-        """Tell it to end, without waiting; `close` comes after. May be called again."""
+        """Ask it to end, without waiting; `close` comes after. May be called again."""
         self._pipe.close()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Child:
         self.leave()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=15)
-        # Its workers too, if it left any.
+        # Also its workers, if any are left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()

@@ -33,7 +33,7 @@ TAKEN = 3  # batches of an epoch before it is left
 LEAST_EPOCHS = 5  # of a turn of short epochs
 ENDLESS = 100_000  # batches of an epoch that is never read to its end
 
-# What is measured when told so; each returns figures by name.
+# The measurements by the name of their order; each returns figures by name.
 Turns = dict[str, Callable[[], dict[str, float]]]
 
 
@@ -90,7 +90,7 @@ def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitSta
 
 
 def fetch(dataset: Any, batch_size: int, numbers: range) -> None:
-    """Fetch the samples of the batches `numbers`, and hand nothing on."""
+    """Fetch the samples of the batches `numbers`, and yield none of them."""
     for number in numbers:
         for index in range(number * batch_size, (number + 1) * batch_size):
             dataset[index]
@@ -103,7 +103,7 @@ def decode_turns(row: Row, seconds: float, stack: ExitStack) -> Turns:
     pool = stack.enter_context(get_context("fork").Pool(count))
 
     def us(batches: int) -> float:
-        shares = [range(worker, batches, count) for worker in range(count)]
+        shares = [range(worker_id, batches, count) for worker_id in range(count)]
         tasks = [(dataset, work.batch_size, share) for share in shares]
         return microseconds(lambda: pool.starmap(fetch, tasks, chunksize=1)) / batches
 
@@ -155,7 +155,7 @@ def resume_turns(row: Row, contestant: Contestant) -> Turns:
         next(batches)
     state = loader.state_dict()
     if not is_near:
-        # What this version would have saved there: reading so far would take minutes.
+        # The state that this version would have saved there: reading so far would take minutes.
         state["_snapshot"]["_snapshot_step"] = at
         engine = state["_snapshot"]["_main_snapshot"]["engine"]
         engine.update(batches=at, samples=at * row.work.batch_size)
@@ -187,7 +187,7 @@ def opening_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitS
         next(iterator)
         us = (time.perf_counter_ns() - begin) / 1e3
         del iterator
-        getattr(loader, "close", gc.collect)()  # whoever has none ends its workers by its reference
+        getattr(loader, "close", gc.collect)()  # without `close`, dropping it ends the workers
         return us
 
     if row.kind == "pool":
@@ -211,7 +211,7 @@ def opening_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitS
 
 
 def open_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStack) -> Turns:
-    """Open what the row measures of the contestant; closing `stack` ends it."""
+    """Open the contestant's loader of the row; closing `stack` ends it."""
     if contestant == DECODE:
         return decode_turns(row, seconds, stack)
     if row.kind == "break":
@@ -226,7 +226,7 @@ def open_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStac
 
 
 def main() -> None:
-    """Do what the pipe says until it ends."""
+    """Obey the orders of the pipe until it ends."""
     table, row_name, name, seconds, fd = sys.argv[1:]
     row = TABLES[table][row_name]
     contestant = row.contestant(name)

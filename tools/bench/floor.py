@@ -106,7 +106,7 @@ class Floor:
         self.results: list[int] = []
         self.pids: list[int] = []
         self.spare = [list(range(self.slots)) for _ in range(workers)]
-        for worker in range(workers):
+        for worker_id in range(workers):
             task_in, task_out = os.pipe()
             result_in, result_out = os.pipe()
             pid = os.fork()
@@ -114,7 +114,7 @@ class Floor:
                 for end in (*self.tasks, *self.results, task_out, result_in):
                     os.close(end)
                 try:
-                    self._work(worker, dataset, task_in, result_out)
+                    self._work(worker_id, dataset, task_in, result_out)
                 finally:
                     os._exit(0)
             os.close(task_in)
@@ -123,19 +123,19 @@ class Floor:
             self.results.append(result_in)
             self.pids.append(pid)
 
-    def _views(self, worker: int, slot: int) -> list[Array]:
-        return self.layout.views(self.memory, (worker * self.slots + slot) * self.layout.nbytes)
+    def _views(self, worker_id: int, slot: int) -> list[Array]:
+        return self.layout.views(self.memory, (worker_id * self.slots + slot) * self.layout.nbytes)
 
-    def _work(self, worker: int, dataset: Any, tasks: int, results: int) -> None:
-        slots = [self._views(worker, slot) for slot in range(self.slots)]
+    def _work(self, worker_id: int, dataset: Any, tasks: int, results: int) -> None:
+        slots = [self._views(worker_id, slot) for slot in range(self.slots)]
         while task := os.read(tasks, DESCRIPTOR.size):
             number, slot = DESCRIPTOR.unpack(task)
             self.layout.stack(dataset, number * self.layout.batch_size, slots[slot])
             os.write(results, task)
 
     def _send(self, number: int) -> None:
-        worker = number % len(self.pids)
-        os.write(self.tasks[worker], DESCRIPTOR.pack(number, self.spare[worker].pop()))
+        worker_id = number % len(self.pids)
+        os.write(self.tasks[worker_id], DESCRIPTOR.pack(number, self.spare[worker_id].pop()))
 
     def __iter__(self) -> Iterator[Any]:
         workers, batches = len(self.pids), self.batches
@@ -143,12 +143,12 @@ class Floor:
         for number in range(ahead):
             self._send(number)
         for number in range(batches):
-            worker = number % workers
-            _, slot = DESCRIPTOR.unpack(os.read(self.results[worker], DESCRIPTOR.size))
+            worker_id = number % workers
+            _, slot = DESCRIPTOR.unpack(os.read(self.results[worker_id], DESCRIPTOR.size))
             if number + ahead < batches:
                 self._send(number + ahead)
-            yield self.layout.join(self._views(worker, slot))
-            self.spare[worker].append(slot)
+            yield self.layout.join(self._views(worker_id, slot))
+            self.spare[worker_id].append(slot)
 
     def close(self) -> None:
         """End the workers and wait for them. May be called again."""

@@ -1,4 +1,4 @@
-"""The forms of samples that programs without workers have: a work for each, in small batches.
+"""The usual forms of samples in programs without workers: a work for each, in small batches.
 
 Imports the works, and torch where samples are tensors. Nothing here knows a loader.
 """
@@ -26,7 +26,7 @@ class Named(NamedTuple):
 
 
 class Samples(Bank):
-    """Samples that a function makes by their number, once, and that are handed out in turn."""
+    """Samples that a function makes once from their numbers, handed out in turn."""
 
     def __init__(self, make: Callable[[int], Any], bank: int, samples: int) -> None:
         super().__init__(samples)
@@ -73,7 +73,7 @@ def _nested(number: int) -> dict[str, Any]:
     }
 
 
-# what the page calls it, how a sample is made by its number, and the rest of a Form
+# its name on the page, the function that makes a sample from its number, the rest of a Form
 _FORMS: tuple[tuple[Any, ...], ...] = (
     ("strings", _text),
     ("bytes", lambda number: _text(number).encode()),

@@ -1,4 +1,4 @@
-"""What limits a row: where the time of a batch goes, in all processes, and what there is most of.
+"""What limits a row: the parts of a batch's time, in all processes, and the largest one.
 
 Runs epochs of ours in this process, and reads what the kernel counts of it and its workers. Imports
 the loaders, the meter and the rows.
@@ -21,7 +21,7 @@ from tools.bench.report import duration
 from tools.bench.rows import Row
 from tools.turns import grid
 
-COPIED = 256 << 20  # bytes that each process copies to see what the memory gives
+COPIED = 256 << 20  # bytes that each process copies to measure the memory
 MOSTLY = 0.7  # of what there is: the limit, then
 
 
@@ -50,7 +50,7 @@ class Profile:
 
     @property
     def limit(self) -> str:
-        """What there is most of: memory bandwidth, the trainer, the workers, or waiting."""
+        """Name the largest part: memory bandwidth, the trainer, the workers, or waiting."""
         if self.copy_us >= MOSTLY * self.us:
             return "bandwidth"
         if self.trainer_us >= MOSTLY * self.us:
@@ -63,7 +63,7 @@ class Profile:
 
 
 def profile(row: Row, seconds: float) -> Profile:
-    """Run epochs of ours on a row for about so many seconds, and look where the time went."""
+    """Run our epochs on a row for about this many seconds, and measure the parts of their time."""
     work, workers = row.work, int(row.options["num_workers"])
     dataset = work.dataset(work.shortest * work.batch_size)
     opened = open_loader(row, row.contestants[0], dataset)
@@ -102,7 +102,7 @@ def _counts() -> tuple[float, float, float]:
 
 
 def copy_rate(processes: int) -> float:
-    """Return how many bytes a second so many processes copy together, from memory to memory."""
+    """Return the bytes per second that this many processes copy together."""
     with get_context("fork").Pool(processes) as pool:
         return float(sum(pool.map(_copy, [COPIED] * processes, chunksize=1)))
 

@@ -33,7 +33,7 @@ from tools.bench.rows import (
 from tools.bench.works import Bank
 
 MADE = 256  # tensors
-INPUT = "x"  # what the static program calls what it is fed
+INPUT = "x"  # the static program's name of its input
 
 COMPOSED = {
     SPDL_THREADS.name: peers.spdl_threads,
@@ -52,7 +52,7 @@ class Only:
         return iter(self.loader)
 
     def close(self) -> None:
-        """Let go of the loader, which ends its workers."""
+        """Drop the loader, which ends its workers."""
         self.loader = None
         gc.collect()
 
@@ -125,7 +125,7 @@ def _options_of(face: str, row: Row) -> dict[str, Any]:
 def loader_maker(
     row: Row, contestant: Contestant, dataset: Any, **options: Any
 ) -> Callable[[], Any]:
-    """Return what makes a DataLoader of the contestant's face, with nothing around it."""
+    """Return the function that makes the contestant's bare DataLoader."""
     face = contestant.face
     samples: Any = dataset
     if row.samples == "stream":
@@ -164,7 +164,7 @@ def open_stateful(row: Row, contestant: Contestant) -> Any:
 
 
 class Program:
-    """A static program that looks at eight numbers of what it is fed, and its executor."""
+    """A static program that reads eight numbers of its feed, and its executor."""
 
     def __init__(self, row: Row) -> None:
         import paddle
@@ -184,7 +184,7 @@ class Program:
 
 
 class Steps:
-    """Runs a program on what a loader of feeds hands out, and yields nothing to see."""
+    """Runs a program on each feed of a loader, and yields None."""
 
     def __init__(self, program: Program, feeds: Any) -> None:
         self.program = program

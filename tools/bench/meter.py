@@ -1,4 +1,4 @@
-"""What a trainer does with an epoch, and what that costs: the consumer's side of each measurement.
+"""The consumer's side of each measurement: reading an epoch, and its cost.
 
 The same lines serve every contestant: read one byte of each page of each field, seen as an array
 over the same bytes. Runs in a contestant's process; imports numpy, and psutil for its workers.
@@ -23,7 +23,7 @@ _WITHOUT_PAGES = (str, bytes, bool, int, float)
 
 
 def fields_of(batch: Any) -> list[Any]:
-    """Return the arrays or tensors of a batch, in order, whatever holds them."""
+    """Return the arrays or tensors of a batch, in order, out of any containers."""
     if isinstance(batch, dict):
         children = list(batch.values())
     elif isinstance(batch, (list, tuple)):
@@ -36,7 +36,7 @@ def fields_of(batch: Any) -> list[Any]:
 
 
 def view_of(batch: Any) -> Callable[[Any], Any]:
-    """Return what shows the bytes of a field of `batch` without a copy."""
+    """Return an array over the bytes of a field of `batch`, without a copy."""
     fields = [field for field in fields_of(batch) if not isinstance(field, _WITHOUT_PAGES)]
     module = type(fields[0]).__module__.partition(".")[0] if fields else "numpy"
     if module == "torch":

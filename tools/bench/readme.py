@@ -154,7 +154,7 @@ def _face(table: str, rows: Rows, rounds: int) -> list[str]:
 
 
 def _in_a_sentence(rows: list[tuple[Row, Results]]) -> str:
-    """Tell rows in which the loaders do the same work, and none is far from 1."""
+    """Write rows in which the loaders do the same work and no ratio is far from 1."""
     told = []
     for row, results in rows:
         ours, theirs = _cells(row, results)

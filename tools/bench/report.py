@@ -1,4 +1,4 @@
-"""What the figures mean: medians, ratios round by round, their noise, goals, and text of it all.
+"""The meaning of figures: medians, ratios by round, their noise, goals, and texts of these.
 
 Pure functions over a report as it is written to JSON; no clock, no process, no printing. Imports
 the rows.
@@ -20,7 +20,7 @@ from tools.turns import grid, machine_lines
 
 Results = Mapping[str, Mapping[str, Any]]  # of one row: what `take_turns` returns
 DRAWS = 1000
-TELLING = 0.03  # a smaller difference is not pointed at
+TELLING = 0.03  # a smaller difference is not marked
 
 FIGURES = {
     "us": "a batch",
@@ -89,13 +89,13 @@ class Ratio:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Between what 95 of 100 such medians lie."""
+        """The bounds of 95 of 100 such medians."""
         low, high = np.percentile(self.draws, [2.5, 97.5])
         return float(low), float(high)
 
 
 def total_of(ratios: Sequence[Ratio]) -> tuple[float, float, float]:
-    """Return the geometric mean of `ratios`, one at least, and between what 95 of 100 lie."""
+    """Return the geometric mean of `ratios`, one at least, and the bounds of 95 of 100."""
     mean = math.exp(statistics.fmean(math.log(ratio.middle) for ratio in ratios))
     draws = np.exp(np.mean([np.log(ratio.draws) for ratio in ratios], axis=0))
     low, high = np.percentile(draws, [2.5, 97.5])
@@ -122,7 +122,7 @@ def divided(value: float) -> str:
 
 
 def head_lines(report: Mapping[str, Any]) -> list[str]:
-    """Tell what was measured on, and how often."""
+    """Describe the machine, and the number of measurements."""
     missing = report.get("not_installed", ())
     rounds = f"{report['rounds']} rounds of about {report['seconds']:g} s"
     if report["launches"] > 1:
@@ -136,7 +136,7 @@ def head_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def error_lines(results: Results) -> list[str]:
-    """Tell who failed, with the first and the last of their last words."""
+    """Name the failed contestants, with the first and the last line of their last output."""
     lines = []
     for name, facts in results.items():
         if words := facts.get("error", "").splitlines():
@@ -160,7 +160,7 @@ def goals(row: Row, results: Results) -> Iterator[tuple[str, bool]]:
 
 
 def row_lines(row: Row, results: Results) -> list[str]:
-    """Compare each contestant of a row with ours; tell who failed, and what became of the goals."""
+    """Compare each contestant of a row with ours; name failed ones, and goals met or missed."""
     times = ["batch", "CPU", "CPU of all", "new loader", "later epoch"]
     rows = [["", "times as long", "interval", *times]]
     for contestant in row.contestants:
@@ -248,7 +248,7 @@ def render_against(report: Mapping[str, Any]) -> str:
 
 
 def _against_cells(middle: float, low: float, high: float) -> list[str]:
-    """Write a ratio of versions, and point at a difference that is large and beyond its noise."""
+    """Write a ratio of versions, and mark a difference that is large and beyond its noise."""
     word = ""
     if abs(middle - 1) >= TELLING and not low <= 1 <= high:
         word = "slower" if middle > 1 else "faster"

@@ -1,4 +1,4 @@
-"""What is measured: each table's rows, and the contestants of each row; ours stands first.
+"""The rows of each table, and the contestants of each row; ours is first.
 
 Nothing here imports a loader: contestants are named by the module they come from. Rows that have
 no contestant but ours are measured beside an older wheel alone. Imports the works and the forms.
@@ -46,7 +46,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Row:
-    """One thing to measure, and who is measured.
+    """One measurement, and its contestants.
 
     Attributes:
         name: What the command line and the results call it.
@@ -95,7 +95,7 @@ class Row:
 
     @property
     def has_peer(self) -> bool:
-        """Whether there is anyone to compare ours with."""
+        """Whether the row has another contestant than ours."""
         return len(self.contestants) > 1
 
     def contestant(self, name: str) -> Contestant:

@@ -32,7 +32,7 @@ def take_turns(
     launches: int = 1,
     longest_s: float = math.inf,
 ) -> dict[str, dict[str, Any]]:
-    """Let contestants take turns.
+    """Let the contestants take turns.
 
     Args:
         starts: What starts the process of each, in the order of the first round.
@@ -70,7 +70,7 @@ def take_turns(
                     break
                 for name in turns:
                     turns[name].append({})
-                # What is compared is measured one right after the other.
+                # Compared contestants are measured directly after each other.
                 for what in ("turn", "first"):
                     for name in order(list(children), launch + number):
                         turns[name][-1].update(ask(name, what))

@@ -1,4 +1,4 @@
-"""Simulate trainers and remote workers, and say what breaks first.
+"""Simulate trainers and remote workers, and name what breaks first.
 
 Run as ``python -m tools.cluster_sim``: it prints tables. ``--measure`` measures the numbers of the
 model on a local cluster of Ray, and ``--validate`` compares the model with such a cluster; both in
@@ -36,7 +36,7 @@ class Named(NamedTuple):
 
 
 def rows(base: Setting) -> Iterator[Named]:
-    """Yield what is simulated: the base, and what differs from it in one thing until it breaks."""
+    """Yield the settings: the base, and others that change one value until it breaks."""
     yield Named("base", base)
     yield Named("no failures, no stragglers (calm)", base.changed(**_CALM))
     yield Named("no stragglers", base.changed(stragglers=0.0))
@@ -62,7 +62,7 @@ def rows(base: Setting) -> Iterator[Named]:
 
 
 def shared(base: Setting) -> Iterator[Named]:
-    """Yield what is simulated of a pool that all trainers share."""
+    """Yield the settings of a pool that all trainers share."""
     small = base.changed(is_pool=True, prefetch_factor=1, seconds=base.seconds / 2)
     yield Named("one pool, prefetch_factor 1", small)
     yield Named("one pool, no stragglers", small.changed(stragglers=0.0))
@@ -70,7 +70,7 @@ def shared(base: Setting) -> Iterator[Named]:
 
 
 def verdict(found: Found, setting: Setting) -> str:
-    """Return what is full where trainers wait."""
+    """Return the full resources when trainers wait."""
     waiting = sum(found.waiting) / len(found.waiting)
     if waiting < _WAITS:
         return "nothing"

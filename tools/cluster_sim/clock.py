@@ -15,11 +15,11 @@ __all__ = ["Clock", "Ended", "Program"]
 
 
 class Ended(BaseException):
-    """The simulation is over: a program that waits is left by it."""
+    """The simulation is over: raised in programs that wait."""
 
 
 class Clock:
-    """Calls what is due, in the order of its times; what is due at once in the order it was said.
+    """Runs due calls in the order of their times; calls of one time in the order of requests.
 
     Attributes:
         now: seconds since the beginning.
@@ -36,21 +36,21 @@ class Clock:
         self._programs: list[Program] = []
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        """Have something called at a time, or now where that has passed."""
+        """Request a call at a time, or now if that has passed."""
         heapq.heappush(self._heap, (max(when, self.now), next(self._numbers), call))
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Have something called after a while."""
+        """Request a call after some seconds."""
         self.at(self.now + seconds, call)
 
     def start(self, body: Callable[[Program], None]) -> None:
-        """Have a program run from now on."""
+        """Start a program now."""
         program = Program(self, body)
         self._programs.append(program)
         self.after(0, program.resume)
 
     def run(self, until: float) -> None:
-        """Call all that is due before a time; then end the programs.
+        """Run all calls due before a time; then end the programs.
 
         Raises:
             BaseException: what a program raised.
@@ -68,7 +68,7 @@ class Clock:
 
 
 class Program:
-    """A thread that has the processor only while the clock waits for it.
+    """A thread that runs only while the clock waits for it.
 
     Args:
         clock: that it runs on.
@@ -138,7 +138,7 @@ class Program:
             self.resume()
 
     def wake(self) -> None:
-        """End its `wait`, where it waits."""
+        """End its `wait`, if it waits."""
         if self._is_waiting:
             self._is_waiting = False
             self.clock.after(0, self.resume)

@@ -1,4 +1,4 @@
-"""The machines: their network and stores, the actors on them, and who ends when.
+"""The machines: their network and stores, the actors on them, and their failures.
 
 Imports the clock and the model. All belongs to one simulation.
 """
@@ -168,7 +168,7 @@ class Cluster:
     # -- actors ----------------------------------------------------------------------------------
 
     def actor(self, number: int) -> Actor:
-        """Return the worker of a place, which starts where there is none that lives."""
+        """Return the worker of a place; start one if none lives."""
         found = self.actors.get(number)
         if found is None or not found.is_alive:
             found = self.actors[number] = self._started(number)
@@ -201,7 +201,7 @@ class Cluster:
     # -- network ---------------------------------------------------------------------------------
 
     def move(self, call: Call, source: Node) -> None:
-        """Have the answers of a call come to the trainer's node, then tell its lander."""
+        """Bring the answers of a call to the trainer's node, then notify its lander."""
         target: Node = call.line.node
         call.source, call.nbytes = source, self.setting.nbytes * len(call.tasks)
         half_s = self.measured.call_s / 2
@@ -218,7 +218,7 @@ class Cluster:
         seconds = call.nbytes / min(setting.network, self.measured_rate)
         sends = max(now, source.sends_until)
         source.sends_until = sends + seconds
-        begins = max(sends, target.gets_until)  # each end is shared by what else it carries
+        begins = max(sends, target.gets_until)  # each end is shared with its other transfers
         target.gets_until = begins + seconds
         if now > setting.warm_s:
             source.sent_s += seconds
@@ -237,7 +237,7 @@ class Cluster:
             target.store(call.nbytes)
 
     def free(self, call: Call) -> None:
-        """Let go of the answers of a call."""
+        """Release the answers of a call."""
         for node in call.ends:
             node.store(-call.nbytes)
         call.ends.clear()

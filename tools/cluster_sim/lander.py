@@ -1,4 +1,4 @@
-"""The lander of a trainer: what its processor does, and in which order calls go to actors.
+"""The lander of a trainer: the work of its processor, and the order of calls to actors.
 
 Imports the product's rules for calls, and the cluster. It follows `reader.cluster.lander` and
 `line`; their costs are measured.
@@ -29,8 +29,8 @@ class Line:
         load: how many calls its actor has from this lander.
     """
 
-    def __init__(self, lander: Lander, worker: int, number: int, node: Node) -> None:
-        self._lander, self.worker, self.number, self.node = lander, worker, number, node
+    def __init__(self, lander: Lander, worker_id: int, number: int, node: Node) -> None:
+        self._lander, self.worker, self.number, self.node = lander, worker_id, number, node
         self.life = 0
         self.waiting: deque[Any] = deque()
         self.under_way: list[Call] = []
@@ -61,7 +61,7 @@ class Line:
             self._lander.died(self.worker)
 
     def end(self) -> None:
-        """Let go of the worker."""
+        """Release the worker."""
         self.is_ended = True
         self.life += 1
         self.waiting.clear()
@@ -74,7 +74,7 @@ class Line:
 
 
 class Lander:
-    """A process with one thread that counts: it lands what has come, then sends what may be sent.
+    """A process with one thread that counts: it lands arrived batches, then sends tasks.
 
     Args:
         cluster: where the actors are.
@@ -99,7 +99,9 @@ class Lander:
     ) -> None:
         self.cluster, self.died = cluster, died
         self._land = land
-        self.lines = [Line(self, worker, number, node) for worker, number in enumerate(numbers)]
+        self.lines = [
+            Line(self, worker_id, number, node) for worker_id, number in enumerate(numbers)
+        ]
         self.started: dict[Line, None] = {}
         self._inbox: deque[Call] = deque()
         self._due: set[int] = set()  # lines with tasks that wait
@@ -108,10 +110,10 @@ class Lander:
         self.used_s = 0.0
         self.nbytes = self.dropped = 0
 
-    def send(self, worker: int, task: Any) -> None:
+    def send(self, worker_id: int, task: Any) -> None:
         """A task was written to the ring of a worker."""
-        self.lines[worker].waiting.append(task)
-        self._due.add(worker)
+        self.lines[worker_id].waiting.append(task)
+        self._due.add(worker_id)
         self.ask()
 
     def came(self, call: Call) -> None:
@@ -120,13 +122,13 @@ class Lander:
         self.ask()
 
     def ask(self) -> None:
-        """Have it look: now, or when it has done what it is at."""
+        """Let it look at its lines: now, or after its present work."""
         if not self._is_asked:
             self._is_asked = True
             self.cluster.clock.at(self._free_at, self._look)
 
     def drop(self, call: Call) -> None:
-        """The result of a call that is under way is not waited for any more."""
+        """Stop waiting for the result of a call under way."""
         self.nbytes -= self.cluster.setting.nbytes * len(call.tasks)
         call.maker.load -= 1
         self.cluster.free(call)
@@ -161,14 +163,14 @@ class Lander:
             self._land(call.line.worker, call.tasks)
 
     def _send_all(self, at: float) -> float:
-        """Send what may be sent, line after line, as the product does; returns the time then."""
+        """Send the tasks that may go, line after line, as the product does; return the time."""
         cluster, setting = self.cluster, self.cluster.setting
         can_lend = True
-        for worker in sorted(self._due):
-            line = self.lines[worker]
+        for worker_id in sorted(self._due):
+            line = self.lines[worker_id]
             while not self.nbytes or self.nbytes < setting.max_in_flight_bytes:
                 if line.is_ended or not line.waiting or not has_time(len(line.under_way)):
-                    self._due.discard(worker)  # it is looked at again when something has come
+                    self._due.discard(worker_id)  # it is read again after the next arrival
                     break
                 is_started = line in self.started
                 maker = line if is_started else lender(self.started) if can_lend else None

@@ -1,6 +1,6 @@
 """Measure the numbers of the model on a real cluster of Ray, whose three nodes are on this machine.
 
-Imports Ray's own calls for what is Ray's, and the product for what its lander takes.
+Uses Ray's own calls for Ray's numbers, and the product for its lander's.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Peer:
 
 
 def measure(say: Callable[[str], None] = print) -> Measured:
-    """Return what was measured; takes some minutes."""
+    """Return the measured numbers; takes some minutes."""
     import psutil  # type: ignore[import-untyped]
     import ray
 
@@ -203,7 +203,7 @@ def _thread_s(process: Any) -> float:
 
 
 def _line_s() -> float:
-    """Return what a look at one line takes at which nothing has happened."""
+    """Return the time of a look at an idle line."""
     count = 400
     arena = Arena.create(count, 4)
     lines = [

@@ -1,4 +1,4 @@
-"""What a simulation is of: the measured latencies, and the setting.
+"""The input of a simulation: the measured latencies, and the setting.
 
 Imports the standard library. Plain values; `measured.json` beside this file has those of one
 machine, and says which.
@@ -19,7 +19,7 @@ GBIT = 1e9 / 8
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What `python -m tools.cluster_sim --measure` found.
+    """The numbers that `python -m tools.cluster_sim --measure` found.
 
     Attributes:
         machine: which, and when.

@@ -49,7 +49,7 @@ class SimulatedFeeder:
         self._flights: list[dict[int, int]] = [{} for _ in range(workers)]  # seq -> run
         self._is_alive = [True] * workers
         self._ended: list[int] = []
-        self._loads = [(0, worker) for worker in range(workers)]  # a heap; some are outdated
+        self._loads = [(0, worker_id) for worker_id in range(workers)]  # a heap; some are outdated
         self._ready: dict[int, Any] = {}
         self._current: Any = None
         self._run, self._in_order, self._has_notice, self._is_starving = 0, True, False, False
@@ -69,11 +69,11 @@ class SimulatedFeeder:
         self.accepted = self.sent = next_seq
         self._in_order = in_order
 
-    def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
+    def dispatch(self, seq: int, kind: int, payload: Any, worker_id: int = -1) -> bool:
         """See TaskFeeder."""
         if kind in _NO_BATCH:
-            return worker < 0 or self._is_alive[worker]
-        chosen = self._least_busy() if worker < 0 else worker
+            return worker_id < 0 or self._is_alive[worker_id]
+        chosen = self._least_busy() if worker_id < 0 else worker_id
         if chosen < 0 or not self._is_alive[chosen] or len(self._flights[chosen]) >= self._limit:
             self._is_starving = True
             return False
@@ -86,27 +86,27 @@ class SimulatedFeeder:
             self.lander.send(chosen, (seq, self._run, decode_task(kind, payload)))
         return True
 
-    def _note_load(self, worker: int) -> None:
-        heapq.heappush(self._loads, (len(self._flights[worker]), worker))
+    def _note_load(self, worker_id: int) -> None:
+        heapq.heappush(self._loads, (len(self._flights[worker_id]), worker_id))
 
     def _least_busy(self) -> int:
         """Return the worker with the fewest tasks, the lowest number first; -1: all are full."""
         while self._loads:
-            load, worker = self._loads[0]
-            if self._is_alive[worker] and load == len(self._flights[worker]):
-                return worker if load < self._limit else -1
+            load, worker_id = self._loads[0]
+            if self._is_alive[worker_id] and load == len(self._flights[worker_id]):
+                return worker_id if load < self._limit else -1
             heapq.heappop(self._loads)
         return -1
 
-    def landed(self, worker: int, tasks: list[Any]) -> None:
+    def landed(self, worker_id: int, tasks: list[Any]) -> None:
         """Batches lie in the trainer's memory."""
         for seq, run, keys in tasks:
-            self._flights[worker].pop(seq, None)
+            self._flights[worker_id].pop(seq, None)
             if run == self._run and seq >= self.accepted and seq not in self._ready:
                 self._ready[seq] = UserBatch(seq, keys)
                 self.nbytes += self._batch_nbytes
                 self.most_nbytes = max(self.most_nbytes, self.nbytes)
-        self._note_load(worker)
+        self._note_load(worker_id)
         if self._is_starving:
             self._is_starving, self._has_notice = False, True
         self._program.wake()
@@ -134,23 +134,23 @@ class SimulatedFeeder:
         self._current = None
         self.accepted += 1
 
-    def drop_task(self, seq: int, worker: int, is_end: bool = False) -> None:
+    def drop_task(self, seq: int, worker_id: int, is_end: bool = False) -> None:
         """See TaskFeeder."""
         kind = FailureKind.END if is_end else FailureKind.LOST
-        self._ready[seq] = Failure(kind, seq, 0, worker)
+        self._ready[seq] = Failure(kind, seq, 0, worker_id)
 
     # -- workers ---------------------------------------------------------------------------------
 
-    def died(self, worker: int) -> None:
-        """A worker has ended."""
-        self._is_alive[worker] = False
-        self._ended.append(worker)
+    def died(self, worker_id: int) -> None:
+        """Note that a worker has ended."""
+        self._is_alive[worker_id] = False
+        self._ended.append(worker_id)
         self._program.wake()
 
-    def revived(self, worker: int) -> None:
-        """Another one is in its place."""
-        self._is_alive[worker] = True
-        self._note_load(worker)
+    def revived(self, worker_id: int) -> None:
+        """Note that another worker has taken its place."""
+        self._is_alive[worker_id] = True
+        self._note_load(worker_id)
 
     def ended_workers(self) -> list[int]:
         """See TaskFeeder."""
@@ -160,11 +160,11 @@ class SimulatedFeeder:
         """Return None: each worker can start."""
         return None
 
-    def detach(self, worker: int) -> LostTasks:
+    def detach(self, worker_id: int) -> LostTasks:
         """See TaskFeeder."""
-        self._ended.remove(worker)
-        lost = [seq for seq, run in self._flights[worker].items() if run == self._run]
-        self._flights[worker].clear()
+        self._ended.remove(worker_id)
+        lost = [seq for seq, run in self._flights[worker_id].items() if run == self._run]
+        self._flights[worker_id].clear()
         return LostTasks(lost, min(lost, default=None), True, False)
 
     @property
@@ -172,11 +172,11 @@ class SimulatedFeeder:
         """Return True: nobody is asked."""
         return True
 
-    def initial_state(self, worker: int) -> Any:  # noqa: ARG002
+    def initial_state(self, worker_id: int) -> Any:  # noqa: ARG002
         """Return None: nobody is asked."""
         return None
 
-    def worker_progress(self, worker: int) -> WorkerProgress:  # noqa: ARG002
+    def worker_progress(self, worker_id: int) -> WorkerProgress:  # noqa: ARG002
         """Return that nothing is known of it."""
         return WorkerProgress(0, None, -1, 0.0)
 
@@ -188,7 +188,7 @@ class SimulatedFeeder:
         """Do nothing: there is no memory."""
 
     def notify(self) -> None:
-        """Have `take` return None."""
+        """Let `take` return None."""
         self._has_notice = True
 
 
@@ -235,23 +235,23 @@ class SimulatedPool:
     def replace_ended(self) -> list[Death]:
         """See Backend."""
         deaths = []
-        for worker in self.feeder.ended_workers():
-            lost = self.feeder.detach(worker)
-            deaths.append(Death(worker, 0, None, *lost, cause="it was killed"))
-            self.feeder.revived(worker)
-            self.lander.lines[worker].open()
+        for worker_id in self.feeder.ended_workers():
+            lost = self.feeder.detach(worker_id)
+            deaths.append(Death(worker_id, 0, None, *lost, cause="it was killed"))
+            self.feeder.revived(worker_id)
+            self.lander.lines[worker_id].open()
         return deaths
 
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """Name a worker in a message."""
-        return f"worker {worker}"
+        return f"worker {worker_id}"
 
     def open_error(self, payload: Any) -> WorkerError:
-        """Return what was raised in the place of a batch."""
+        """Return the exception in the place of a batch."""
         found: WorkerError = payload
         return found
 
-    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker_id: int) -> bool:  # noqa: ARG002
         """Return False: none hangs."""
         return False
 

@@ -1,4 +1,4 @@
-"""Trainers on the virtual clock, and what came of a simulation.
+"""Trainers on the virtual clock, and the result of a simulation.
 
 Imports the product's loader, which takes its pools from the table of backends, and the pool that
 stands in there.
@@ -42,7 +42,7 @@ class _Numbers:
 
 @dataclasses.dataclass
 class Found:
-    """What came of a simulation; seconds and shares are of the time after the beginning.
+    """The result of a simulation; seconds and shares are of the time after the beginning.
 
     Attributes:
         waiting: for each trainer, the part of its time in which it waited.
@@ -183,7 +183,7 @@ def simulate(measured: Measured, setting: Setting) -> Found:
 
 @contextlib.contextmanager
 def _in_place_of_processes(pool: Any) -> Iterator[None]:
-    """Have loaders take their pools from another class, which stay quiet about deaths."""
+    """Let loaders take their pools from another class, and silence reports of deaths."""
     kept, log = pool_cache.backend_of, logging.getLogger("reader")
     level = log.level
     pool_cache.backend_of = lambda worker_type: pool  # noqa: ARG005

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def name_workers(count: int) -> str:
-    """Say who makes the batches."""
+    """Print which workers make the batches."""
     if count == 0:
         return "a thread of this process"
     return (
@@ -85,14 +85,14 @@ def name_workers(count: int) -> str:
 
 
 def quieten_paddle() -> None:
-    """Keep notes of paddle's own, which nothing can be done about, out of the tables."""
+    """Keep notes of paddle, which the demo cannot prevent, out of the tables."""
     os.environ.setdefault("GLOG_minloglevel", "2")
     warnings.filterwarnings("ignore", message="No ccache found")
     warnings.filterwarnings("ignore", message="Tensor do not have 'place' interface")
 
 
 def train_dynamic(train_on: Split, test_with: Split, options: Options, screen: Screen) -> list[str]:
-    """Train in the dynamic graph; returns what was missed."""
+    """Train in the dynamic graph; returns the missed goals."""
     from tools.demo import dynamic
 
     screen.line("\nDynamic graph: for images, labels in loader")
@@ -101,7 +101,7 @@ def train_dynamic(train_on: Split, test_with: Split, options: Options, screen: S
 
 
 def train_static(train_on: Split, test_with: Split, options: Options, screen: Screen) -> list[str]:
-    """Train in the static graph; returns what was missed."""
+    """Train in the static graph; returns the missed goals."""
     from tools.demo import static
 
     screen.line("\nStatic graph: for feed in loader: executor.run(program, feed=feed)")
@@ -128,7 +128,7 @@ def epoch_shower(screen: Screen, options: Options, images: int) -> Show:
 
 
 def judge(graph: str, epochs: list[EpochFigures], options: Options) -> list[str]:
-    """Return what a training missed, as sentences."""
+    """Return the missed goals of a training, as sentences."""
     missed = []
     accuracy = epochs[-1].accuracy or 0.0
     if accuracy < options.target:

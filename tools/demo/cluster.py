@@ -40,7 +40,7 @@ class _Slow(DigitImages):
 
 
 class Training(NamedTuple):
-    """What a training gave.
+    """The result of a training.
 
     Attributes:
         weights: of the network, at the end.

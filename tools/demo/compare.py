@@ -26,7 +26,7 @@ ROUNDS = ("first epoch", "later epoch")
 
 
 def rng_of(index: int) -> np.random.Generator:
-    """Return the generator of a sample, for loaders that know none; costs as much as ours."""
+    """Return the generator of a sample, for loaders without one; costs as much as ours."""
     key = np.random.SeedSequence([7, index, 0, 0, 0, 0, 0])
     return np.random.Generator(np.random.Philox(key))
 

@@ -19,7 +19,7 @@ __all__ = ["PIXELS", "DigitImages", "Split", "load"]
 
 PIXELS = 8
 TEST_IMAGES = 360
-_SPLIT_SEED = 0  # which images test the network does not change with the seed of a run
+_SPLIT_SEED = 0  # the test images do not depend on the seed of a run
 
 Sample = tuple[NDArray[np.float32], np.int64]
 
@@ -33,7 +33,7 @@ class Split:
 
 
 def load() -> tuple[Split, Split]:
-    """Return what to train on (1437 images) and what to test with (360)."""
+    """Return the training set (1437 images) and the test set (360)."""
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     digits: Any = load_digits()

@@ -1,4 +1,4 @@
-"""What is measured of an epoch: losses, and how long each step waited for its batch.
+"""The figures of an epoch: losses, and how long each step waited for its batch.
 
 Imports the standard library alone. `timed` stands between a loader and a training loop and serves
 any loader alike; the figures belong to whoever made them.

@@ -19,7 +19,7 @@ COPY_US = 1000  # how long a copy to a simulated device takes
 
 
 class NoPlace(Exception):
-    """The machine lacks what was asked for; says what, and the remedy."""
+    """The machine lacks a requested place; the text names it, and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the demo prints: a table of epochs, with a progress bar below it while one is running.
+"""The output of the demo: a table of epochs, with a progress bar while one is running.
 
 Imports the figures. On a terminal the bar is drawn over itself; elsewhere each epoch is one line.
 A Screen owns the line it draws on.
@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(part: float) -> str:
-    """Write a part of 1."""
+    """Write a fraction of 1."""
     return f"{part * 100:.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""The process of one contestant: runs its steps, and prints what they took as JSON.
+"""The process of one contestant: runs its steps, and prints their times as JSON.
 
 Started by the program as ``python -m tools.device_bench.contestant NAME COPY_MS STEP_MS BATCHES``,
 with the simulated accelerator built.

@@ -228,7 +228,7 @@ class _Locker:
 
 
 def nvimgcodec_decode(*backends: str) -> Any:
-    """Return what decodes by nvImageCodec, on the backends of these names; none: on any."""
+    """Return a decoder by nvImageCodec, on the backends of these names; none: on any."""
     torch: Any = importlib.import_module("torch")
     codec: Any = importlib.import_module("nvidia.nvimgcodec")
     kinds = [codec.Backend(getattr(codec, name)) for name in backends]
@@ -251,7 +251,7 @@ def nvimgcodec_decode(*backends: str) -> Any:
 
 
 def torchvision_decode() -> Any:
-    """Return what decodes by torchvision's nvJPEG."""
+    """Return a decoder by torchvision's nvJPEG."""
     torch: Any = importlib.import_module("torch")
     io_: Any = importlib.import_module("torchvision.io")
 
@@ -266,7 +266,7 @@ Contestant = Callable[[int, float, bool], float]
 
 
 def contestants() -> dict[str, Contestant]:
-    """Return what measures each, by name: of workers, seconds, and whether a network trains."""
+    """Return the measurements by name, for workers, seconds, and whether a network trains."""
 
     def device(make_decode: Any) -> Contestant:
         # four workers read files as fast as any device decodes them
@@ -283,7 +283,7 @@ def contestants() -> dict[str, Contestant]:
 
 
 def main() -> None:
-    """Measure those that were named, or all."""
+    """Measure the named contestants, or all."""
     parser = argparse.ArgumentParser(prog="python -m tools.device_bench.jpeg_decoding")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--workers", type=int, default=max(2, (os.cpu_count() or 4) - 2))
@@ -295,7 +295,7 @@ def main() -> None:
     for name in chosen.names or known:
         try:
             found[name] = round(known[name](chosen.workers, chosen.seconds, chosen.train))
-        except Exception:  # one that is not installed, say: the others are measured
+        except Exception:  # a contestant may be missing: the others are measured
             found[name] = traceback.format_exc(limit=3)
         print(name, found[name], flush=True)
     print(json.dumps(found))

@@ -1,4 +1,4 @@
-"""What the trainer's thread spends on a batch for a device, beyond a batch for the CPU.
+"""The time of the trainer's thread for a batch on a device, beyond a batch on the CPU.
 
     python -m tools.device_bench.overhead
 
@@ -30,7 +30,7 @@ CALLS = "copy record is_done await_in_consumer wait".split()
 
 
 class Samples:
-    """Some floats and a number: a batch of 64 is a slot that is copied at one go."""
+    """Some floats and a number: a batch of 64 is a slot that is copied in one piece."""
 
     def __len__(self) -> int:
         return 64 * 400

@@ -1,4 +1,4 @@
-"""Steps on a device, under torch and under Paddle: what a training loop does, without a network.
+"""Steps on a device, under torch and under Paddle: a training loop without a network.
 
 Each makes the loaders of its framework, takes batches, and keeps the device busy for a while. The
 step reads the batch, and the host waits for the step before the last, as a loop that looks at its
@@ -21,7 +21,7 @@ OPTIONS: dict[str, Any] = {"batch_size": BATCH, "num_workers": 2, "persistent_wo
 
 
 class Steps:
-    """What ends a step, of either framework."""
+    """The event at the end of a step, of either framework."""
 
     def __init__(self, sim: Any, work: Work) -> None:
         self.sim = sim

@@ -1,4 +1,4 @@
-"""What is measured: copies and steps of given lengths, and who makes the batches.
+"""The works: copies and steps of given lengths, and the loaders.
 
 Imports the standard library and numpy.
 """

@@ -1,4 +1,4 @@
-"""The JPEG files of the works on pictures, and what all loaders make of them alike."""
+"""The JPEG files of the works on pictures, and their common decoding."""
 
 from __future__ import annotations
 

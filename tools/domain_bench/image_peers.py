@@ -1,4 +1,4 @@
-"""What other projects make of the files of pictures: datasets for PyTorch's loader, and pipelines.
+"""Peers that read files of pictures: datasets for PyTorch's loader, and pipelines.
 
 Each imports its project where it is made, and fails there with ImportError, OSError or RuntimeError
 where that is not installed, or lacks a library.
@@ -30,7 +30,7 @@ def torch_loader(maker: Callable[..., Any], dataset: Any) -> Iterable[Any]:
 
 
 class Files:
-    """A dataset of files; a class says what it makes of one."""
+    """A dataset of files; a subclass decodes one."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples

@@ -96,7 +96,7 @@ def _loaders(path: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 class _Usual:
-    """What most programs have: tensors, and a dict with a row of each."""
+    """The usual program: tensors, and a dict with a row of each."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self._columns = columns

@@ -70,7 +70,7 @@ def _loaders(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 class _Usual:
-    """What most programs have: a window of the mapped file, as a tensor of int64."""
+    """The usual program: a window of the mapped file, as a tensor of int64."""
 
     def __init__(self, path: Path) -> None:
         self._tokens = np.memmap(path, np.uint16, "r")

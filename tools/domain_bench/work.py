@@ -1,4 +1,4 @@
-"""What a work of a domain is, and how its loaders are read: by whole epochs, or a part of one."""
+"""A work of a domain, and how its loaders are read: by whole epochs, or a part of one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from tools.turns import grid
 
-# What a contestant does in its turn: it returns the seconds of a batch, or of an image.
+# The turn of a contestant: returns the seconds of a batch, or of an image.
 Turn = Callable[[], float]
 _PER_SECOND = {"ms": 1e3, "us": 1e6}
 
@@ -35,7 +35,7 @@ class Work:
 
 
 def by_epochs(loaders: Iterable[tuple[str, Iterable[Any]]]) -> Work:
-    """Return the work in which a turn of a loader is an epoch."""
+    """Return the work whose turns are epochs of a loader."""
     return Work((name, functools.partial(epoch, loader)) for name, loader in loaders)
 
 
@@ -74,7 +74,7 @@ def part_of_epoch(loader: Any, batches: int, ahead: int = 0) -> float:
 
 @contextlib.contextmanager
 def left_out(what: str) -> Iterator[None]:
-    """Leave out the contestants made in the block where what they need is not there: say so."""
+    """Skip contestants made in the block if a package is missing, with a note."""
     try:
         yield
     except (ImportError, OSError, RuntimeError) as error:

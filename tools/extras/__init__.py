@@ -1,1 +1,1 @@
-"""What the extras promise, tried: their oldest and newest versions, each in its own environment."""
+"""Trials of the extras: their oldest and newest versions, each in its own environment."""

@@ -25,7 +25,7 @@ WHICH = ("oldest", "newest")
 
 
 def main(arguments: list[str]) -> int:
-    """Try what was asked for; 0 when all of it passed."""
+    """Try the requested extras; 0 when all passed."""
     if {"-h", "--help"} & set(arguments):
         print(__doc__)
         return 0
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def chosen(names: set[str]) -> list[tuple[Extra, str]]:
-    """Return what the names ask for: all extras where none is named, and both versions."""
+    """Return the trials that the names request: without names, all extras in both versions."""
     known = {extra.name for extra in EXTRAS} | {*WHICH}
     if names - known:
         sys.exit(f"extras: there is no {', '.join(sorted(names - known))}, but {sorted(known)}")

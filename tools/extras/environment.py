@@ -24,7 +24,7 @@ TOOLS = (
 )
 TESTS = "-q -n 2 --variants sampled".split()
 MARKS = "not gpu and not evidence and not nightly and not alone"
-# What tests import and most extras do not have; a test that needs one of them is skipped there.
+# Modules that tests import and most extras lack; a test that needs one is skipped there.
 OPTIONAL = (
     "PIL albumentations cuda cv2 jax matplotlib mxnet nvtx paddle pandas prometheus_client pyarrow "
     "ray rich simplejpeg sklearn tensorboard torch torchdata tqdm"
@@ -33,7 +33,7 @@ _ABSENT = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if n
 
 
 class Environment:
-    """An environment with nothing but what is installed into it here."""
+    """An environment that holds only the packages installed here."""
 
     def __init__(self, python: Python, name: str) -> None:
         self.version = python.version
@@ -52,7 +52,7 @@ class Environment:
         return {name.replace("_", "-"): version for name, version in held.items()}
 
     def absent(self) -> list[str]:
-        """Return those modules that tests may ask for and that are not here."""
+        """Return the modules that tests may ask for and that are missing."""
         return run(self._python, "-c", _ABSENT, *OPTIONAL).split()
 
     def run_tests(self, checkout: Path, *tests: str) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from tools.pyproject import Floor, dependencies, extras
 
 __all__ = ["CORE", "EXTRAS", "Extra"]
 
-CORE = "core"  # no extra: what every user gets
+CORE = "core"  # no extra: every user gets it
 OLDEST_PYTHON = "3.11"  # under which there are wheels of every oldest version, but for NumPy's
 
 

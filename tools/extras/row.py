@@ -1,4 +1,4 @@
-"""A row of the table in docs/compatibility.md: what was tried, when, and what came of it.
+"""A row of the table in docs/compatibility.md: versions, day and outcome of a trial.
 
 Imports the standard library. A row is made by a run and read back by the test that holds the page
 to pyproject.toml.

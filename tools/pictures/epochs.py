@@ -48,12 +48,12 @@ class Photos(Dataset[Any]):
 
 
 def _timed_collate(samples: Sequence[tuple[torch.Tensor, int]]) -> list[Any]:
-    """Collate as PyTorch does, and add when that was, and by whom."""
+    """Collate as PyTorch does, and add the time and the worker."""
     begun_ns = time.monotonic_ns()
     images, fetched_ns = default_collate(list(samples))
     info = torch.utils.data.get_worker_info()
-    worker = 0 if info is None else info.id
-    return [images, fetched_ns, torch.tensor([begun_ns, time.monotonic_ns(), worker])]
+    worker_id = 0 if info is None else info.id
+    return [images, fetched_ns, torch.tensor([begun_ns, time.monotonic_ns(), worker_id])]
 
 
 def both(batches: int = 24, batch_size: int = 32, step_ms: float = 10) -> list[Panel]:

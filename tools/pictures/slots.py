@@ -1,4 +1,4 @@
-"""The life of slots in a run: which batch lies where, written, ready, with the program, gone.
+"""The life of slots in a run: which batch lies in which slot: written, ready, held, released.
 
 Imports the package and the tracks. Keeps no state.
 """
@@ -18,7 +18,7 @@ from tools.pictures.tracks import Bar, Panel, Track
 __all__ = ["life"]
 
 
-_NOTED_MS = 1.0  # when a slot went back is noted right after it did; its worker may be quicker
+_NOTED_MS = 1.0  # the release of a slot is noted right after it; its worker may be quicker
 
 
 class Squares:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CARD", "FAINT", "FLOOR_BAR", "INK", "OUR_BAR", "PEER_BAR", "drawn", "plain", "save"]
 
-# Light color of each part, and what it becomes for a dark viewer.
+# Light color of each part, and its color for a dark viewer.
 CARD, INK, FAINT, _GRID = "#fdfdfc", "#24292e", "#6b7379", "#e1e4e6"
 OUR_BAR, FLOOR_BAR, PEER_BAR = "#0e7c86", "#9fb4b8", "#c9a77c"
 _DARK = {

@@ -1,4 +1,4 @@
-"""Tracks over time: what a worker did, where a slot was; a bar for each stretch.
+"""Tracks over time: the work of a worker, the states of a slot; a bar for each stretch.
 
 Imports the theme, and matplotlib where something is drawn. Keeps no state.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLORS", "Bar", "Panel", "Track", "draw"]
 
-# Told apart by those who see no red or no green, too (Paul Tol's bright scheme).
+# Distinguishable without seeing red or green (Paul Tol's bright scheme).
 COLORS = {
     "fetch": "#4477aa",
     "collate": "#66ccee",

@@ -1,1 +1,1 @@
-"""The documentation site: settings, look, and what is made of the pages for it."""
+"""The documentation site: settings, look, and the transformation of pages for it."""

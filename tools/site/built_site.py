@@ -1,4 +1,4 @@
-"""Holds a built site to itself: every link leads somewhere, and nothing is fetched from elsewhere.
+"""Checks a built site: every link leads somewhere, and nothing is fetched from other sites.
 
 Reads the files of a folder, and nothing else. Imports nothing of the checkout, and keeps no state.
 """
@@ -33,7 +33,7 @@ class _Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what an element names or asks for."""
+        """Note the anchors, links and resources of an element."""
         found = {name: value or "" for name, value in attrs}
         self.anchors |= {found[key] for key in ("id", "name") if key in found}
         if tag == "a" and "href" in found:
@@ -43,7 +43,7 @@ class _Page(HTMLParser):
 
 
 def check(site: Path) -> list[str]:
-    """Return what is wrong with the pages below a folder, as ``file:line: message``."""
+    """Return the faults of the pages below a folder, as ``file:line: message``."""
     pages = {
         str(path.relative_to(site)): _Page(path.read_text(encoding="utf-8"))
         for path in sorted(site.rglob("*.html"))

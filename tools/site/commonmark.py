@@ -1,4 +1,4 @@
-"""What GitHub's Markdown and Python-Markdown read in two ways, brought to one.
+"""Makes Python-Markdown read pages as GitHub's Markdown does.
 
 Imports nothing of the checkout, and keeps no state.
 """
@@ -19,7 +19,7 @@ def slug(heading: str, separator: str = "-") -> str:
 
 
 def as_python_markdown(text: str) -> str:
-    """Indent what belongs to an item by four, and put an empty line before each list."""
+    """Indent the contents of an item by four, and put an empty line before each list."""
     lines: list[str] = []
     widths: list[tuple[int, int]] = []  # of the items around: where the text begins, here and there
     fenced = False

@@ -14,7 +14,7 @@ _LAST_CELL = re.compile(r"<td>((?:(?!</?td>).)*)</td>(?=\s*</tr>)", re.DOTALL)
 
 
 def folded(html: str) -> str:
-    """Fold each last cell that names a test: who looks for the test opens it."""
+    """Fold each last cell that names a test: a reader can open it."""
     return _LAST_CELL.sub(_cell, html)
 
 

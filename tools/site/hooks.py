@@ -1,4 +1,4 @@
-"""What is made of the pages of docs/ while MkDocs builds the site.
+"""Transforms the pages of docs/ while MkDocs builds the site.
 
 Pages read well by themselves, where they lie; here lists of names become their documentation, names
 in prose become links to it, and links that leave docs/ lead to pages too. Imports mkdocs, of the
@@ -44,7 +44,7 @@ _WIDE = {
 
 
 class Build:
-    """What is found out before the pages are made: the names, and where the guides use them."""
+    """Facts collected before the pages are made: the names, and where the guides use them."""
 
     def __init__(self) -> None:
         self.sources = {each.name: each.source for each in reference.public_names(ROOT)}
@@ -78,7 +78,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Show what a list of names names, and lead each link to a page of the site."""
+    """Show the documentation of listed names, and lead each link to a page of the site."""
     uri = page.file.src_uri
     if uri in _WIDE:
         page.meta.setdefault("hide", []).append("navigation")
@@ -116,7 +116,7 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Refuse a site with a link that leads nowhere, or that fetches anything from elsewhere."""
+    """Refuse a site with a dead link, or one that fetches anything from other sites."""
     site = Path(config["site_dir"])
     found = built_site.check(site)
     for page, each in reference.shown_names(ROOT):

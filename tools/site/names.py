@@ -15,7 +15,7 @@ from tools.site.commonmark import slug
 
 __all__ = ["NameIndex"]
 
-_MOST = 4  # sections that a name is said to be used in
+_MOST = 4  # sections that are listed as uses of a name
 _HEADING = re.compile(r"^(#{1,3}) +(.*)$")
 _TAG = re.compile(r"(<[^>]+>)")
 _CONTENTS = re.compile(r'<div class="doc doc-contents[^>]*>')

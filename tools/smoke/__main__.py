@@ -1,4 +1,4 @@
-"""Build sdist and wheel from what git would commit, look into them, install, run a program.
+"""Build sdist and wheel from what git would commit, check their contents, install, run a program.
 
 The wheel is made out of the sdist, as pip makes one where it finds no wheel: running it tries both.
 It is what auditwheel makes of it: one that other Linux machines take. Works in a temporary folder
@@ -107,7 +107,7 @@ def look_into_sdist(sdist: Path, checkout: Path) -> list[str]:
 
 
 def look_into_wheel(wheel: Path, checkout: Path, suffix: str | None = None) -> list[str]:
-    """List what the wheel holds and should not, and what it should and does not.
+    """List the superfluous and the missing files of the wheel.
 
     Args:
         wheel: the wheel.

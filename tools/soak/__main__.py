@@ -41,7 +41,7 @@ COLUMNS = (
 def soak(
     name: str, seed: int, seconds: float, workers: int, torments: Sequence[str]
 ) -> tuple[Counter[str], bool]:
-    """Run one kind for so long, with another seed after each hang; say what failed.
+    """Run one kind for its time, with another seed after each hang; print failures.
 
     Returns:
         The counts, and whether all promises held.

@@ -1,4 +1,4 @@
-"""What an epoch owes: each sample once, or an exception that says which one did not come and why.
+"""The account of an epoch: each sample once, or an exception that names it and the reason.
 
 Imports the errors of reader and the samples. An account belongs to one epoch, also where that is
 resumed by another loader.
@@ -64,12 +64,12 @@ class Account:
                     self.strange.append(f"batch {at} came after batch {self._last}")
                 self._last = at
         elif self.kind.is_stream and life.in_order:
-            worker = numbers[0] % life.workers
-            before = [self._last_of.get(worker, -1), *numbers]
-            is_own = all(each % life.workers == worker for each in numbers)
+            worker_id = numbers[0] % life.workers
+            before = [self._last_of.get(worker_id, -1), *numbers]
+            is_own = all(each % life.workers == worker_id for each in numbers)
             if not is_own or before != sorted(before):
-                self.strange.append(f"{numbers} came after {before[0]} of worker {worker}")
-            self._last_of[worker] = numbers[-1]
+                self.strange.append(f"{numbers} came after {before[0]} of worker {worker_id}")
+            self._last_of[worker_id] = numbers[-1]
 
     def tell(self, error: Exception) -> bool:
         """Count an exception in the place of a batch; False: it is not one that may come."""
@@ -101,12 +101,12 @@ class Account:
     def lost(self) -> list[int]:
         """Return the samples that neither came nor are accounted for, at the end of the epoch."""
         missing = set(range(self.life.shape.count)) - set(self.found) - self._named
-        for worker in self._ended:  # what is left of its share is over
-            share = set(range(worker, self.life.shape.count, self.life.workers))
+        for worker_id in self._ended:  # what is left of its share is over
+            share = set(range(worker_id, self.life.shape.count, self.life.workers))
             came = share & set(self.found)
             missing -= {each for each in share if each > max(came, default=-1)}
         return sorted(missing) if len(missing) > self._unnamed * self.life.size else []
 
     def describe(self) -> dict[str, Any]:
-        """Return what the account holds, for a report."""
+        """Return the account, for a report."""
         return {"life": repr(self.life)[:600], "told": self.told[-5:], "strange": self.strange[:3]}

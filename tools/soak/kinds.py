@@ -70,7 +70,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Life:
-    """What stays the same for the loaders of some epochs: also for one that resumes another.
+    """The settings of the loaders of some epochs, also of one that resumes another.
 
     Attributes:
         shape: of the samples.

@@ -1,4 +1,4 @@
-"""Datasets whose samples carry their index and a checksum, and what reads them from a batch.
+"""Datasets whose samples hold their index and a checksum, and functions that check batches.
 
 Imports reader and numpy. A shape is a value; each dataset belongs to the loader it is made for.
 """
@@ -22,7 +22,7 @@ SLOW_S = 0.02
 
 
 class Broken(Exception):
-    """What a dataset raises.
+    """The exception of a dataset.
 
     Args:
         index: of the sample.
@@ -35,7 +35,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """What the samples of a dataset are like.
+    """The kind of samples of a dataset.
 
     Attributes:
         count: how many there are.

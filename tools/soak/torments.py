@@ -1,4 +1,4 @@
-"""What is done to a loader while it works: signals to its workers and to the trainer, by a timer.
+"""Disturbances of a working loader: signals to its workers and to the trainer, by a timer.
 
 Imports the standard library alone. Torments belong to the main thread, whose SIGALRM they take.
 """
@@ -25,7 +25,7 @@ SIGNALS = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "stop": signal.SIGSTO
 
 
 class Alarm(Exception):
-    """What the handler of SIGALRM raises in the trainer."""
+    """The exception of the handler of SIGALRM in the trainer."""
 
 
 class Torments:
@@ -105,7 +105,7 @@ class Torments:
                 os.close(fd)
 
     def clear(self) -> None:
-        """Let stopped workers go on, and do nothing that was still due."""
+        """Let stopped workers go on, and cancel what is still due."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         due, self._due = self._due, []
         for each in due:
@@ -116,7 +116,7 @@ class Torments:
                 os.close(fd)
 
     def close(self) -> None:
-        """Give SIGALRM back."""
+        """Restore the handler of SIGALRM."""
         self.clear()
         signal.signal(signal.SIGALRM, self._before)
 

@@ -1,4 +1,4 @@
-"""A trainer that is tormented: it iterates over loaders of one kind, and counts what it gets.
+"""A disturbed trainer: it iterates over loaders of one kind, and counts its batches.
 
 Run by the watchdog as ``python -m tools.soak.trainer KIND SEED SECONDS WORKERS FD TORMENTS``. It
 imports reader and the ledger of the tests, and writes its counts to FD, one JSON a line.
@@ -131,7 +131,7 @@ class Trainer:
         self.counts["told"] += len(account.told)
 
     def _plan(self) -> Iterator[str]:
-        """Yield what is done after each batch, or ""."""
+        """Yield the action after each batch, or ""."""
         acts = ["break", "wake", *["interrupt"] * 3]
         is_fragile = self.kind.memory == "cgroup"  # a killed worker there was out of memory
         if self.kind.workers == "process" and not is_fragile:
@@ -263,7 +263,7 @@ class Trainer:
 
 
 def growth_of(found: list[tuple[float, int]]) -> int:
-    """Return by how many bytes a line through what was measured rises, after the first third.
+    """Return by how many bytes a line through the measurements rises, after the first third.
 
     Args:
         found: (seconds, bytes).

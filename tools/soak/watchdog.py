@@ -37,7 +37,7 @@ ROOTS = (
 
 @dataclass
 class Result:
-    """What became of one trainer.
+    """The result of one trainer.
 
     Attributes:
         counts: by name; see `tools.soak.trainer`.
@@ -127,7 +127,7 @@ def _follow(told: int, result: Result, hang_s: float) -> bool:
 
 
 def _ask_for_stacks(pid: int) -> None:
-    """Have faulthandler write the stacks of a trainer and its workers."""
+    """Let faulthandler write the stacks of a trainer and its workers."""
     for each in [pid, *_below(pid)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGCONT)

@@ -1,1 +1,1 @@
-"""Programs that are each bound by something else, and whether a profile says by what."""
+"""Programs with different bottlenecks, and whether a profile names these."""

@@ -29,12 +29,12 @@ __all__ = ["Row", "advised", "main", "measure", "peer_row"]
 _OFF = 0.25
 _TRIES = 4
 _CROWDED = 0.15  # cores
-_PATIENCE_S = 20  # that others may take cores before a program runs beside them
+_PATIENCE_S = 20  # how long to wait for other programs that take cores
 
 
 @dataclass(frozen=True)
 class Row:
-    """A program that ran: what the verdict said, and what came of the advice.
+    """A program that ran: its verdict, and the effect of the advice.
 
     Attributes:
         crowd: cores that were taken by programs beside it.
@@ -56,7 +56,7 @@ class Row:
 
     @property
     def is_forecast(self) -> bool:
-        """Whether the gain came as it was said, if one was."""
+        """Whether the gain came as forecast, if one was."""
         return abs(self.forecast_off) <= _OFF
 
     @property
@@ -66,12 +66,12 @@ class Row:
 
     @property
     def forecast_off(self) -> float:
-        """How far the forecast is from what was measured; 0: there is none."""
+        """The difference of forecast and measurement; 0: there is no forecast."""
         return 0.0 if self.forecast is None else self.forecast / self.measured - 1
 
 
 def measure(name: str, program: Program, kind: str, tries: int = _TRIES) -> Row:
-    """Run a program as it is and after the advice; again where others took cores meanwhile."""
+    """Run a program before and after the advice; again if others took cores meanwhile."""
     for number in range(tries):
         if number:
             _wait_for_quiet()

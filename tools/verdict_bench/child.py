@@ -1,4 +1,4 @@
-"""Run one program once and print what was seen, as JSON.
+"""Run one program once and print the results as JSON.
 
 Imports the programs. Run as ``python -m tools.verdict_bench.child NAME KIND OPTIONS``; OPTIONS:
 those that the verdict named, as JSON; "": nothing was changed.
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(loop: Loop) -> dict[str, Any]:
-    """Run a loop; return its seconds and, of a loader of ours, what its profile says."""
+    """Run a loop; return its seconds and, for a loader of ours, its profile's verdict."""
     loader = loop.loader
     with loop.around:
         if isinstance(loader, list):

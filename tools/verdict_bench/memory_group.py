@@ -43,15 +43,15 @@ class MemoryGroup:
         return all(os.access(path, os.W_OK) for path in (self._limit, self._processes))
 
     def enter(self) -> None:
-        """Have this process belong to it, and the processes that it starts from now on."""
+        """Move this process into it, and with it all processes started from now on."""
         self._processes.write_text(str(os.getpid()))
 
     def used_bytes(self) -> int:
-        """Return what its processes use, files that are kept in memory included."""
+        """Return the memory of its processes, including files kept in memory."""
         return int(self._used.read_text())
 
     def limit(self, nbytes: int | None) -> None:
-        """Limit what its processes may use; None: by nothing."""
+        """Limit the memory of its processes; None: no limit."""
         most = "-1" if self._is_old else "max"
         self._limit.write_text(most if nbytes is None else str(nbytes))
 

@@ -1,4 +1,4 @@
-"""What the instruments of PyTorch and SPDL say of the same programs, beside a profile's verdict.
+"""The verdicts of PyTorch's and SPDL's instruments on the same programs, beside a profile's.
 
 Run as ``python -m tools.verdict_bench --peers``; a child runs one program with one library. Imports
 the programs, and torch or SPDL when they run. Sources: torch.profiler; SPDL's guide on pipeline
@@ -37,7 +37,7 @@ _QUEUE = re.compile(r"\[\d+:(\d+):(\w+)(?:\[\d+\])?_queue\].*Occupancy rate: (\d
 
 @dataclass(frozen=True)
 class SaidOfTorch:
-    """What torch.profiler and PyTorch's warnings say of a loop.
+    """The output of torch.profiler and PyTorch's warnings for a loop.
 
     Attributes:
         share: of the loop that was spent in the row `enumerate(DataLoader)#...__next__`.
@@ -52,7 +52,7 @@ class SaidOfTorch:
 
 @dataclass(frozen=True)
 class SaidOfSpdl:
-    """What SPDL's log says of a loop.
+    """The output of SPDL's log for a loop.
 
     Attributes:
         occupancy: of the queue behind each stage, from 0 to 1.
@@ -106,7 +106,7 @@ def _torch_loader(data: Any, **options: Any) -> Any:
 
 
 class _SpdlLoader:
-    """A pipeline that does what a loader does: batches of indices, fetched, then collated."""
+    """A pipeline that works as a loader: batches of indices, fetched, then collated."""
 
     def __init__(
         self,

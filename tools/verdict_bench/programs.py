@@ -1,4 +1,4 @@
-"""The programs: loops over a loader, each bound by something else, before and after the advice.
+"""The programs: loops over a loader with different bottlenecks, before and after the advice.
 
 Imports reader, and the works. A program is a function of how its loader works and of the options
 that the verdict named; it makes a loop.
@@ -99,7 +99,7 @@ def _step(options: dict[str, Any], is_mended: bool) -> Loop:
 
 
 class SlowOrder:
-    """A batch sampler that thinks."""
+    """A batch sampler that computes."""
 
     def __len__(self) -> int:
         return 120
@@ -174,7 +174,7 @@ def _sample(options: dict[str, Any], is_mended: bool) -> Loop:
 
 
 def _slow_ones(work: Callable[[float], None], slow: dict[int, float]) -> Callable[..., Loop]:
-    """Return what makes a loop with some slow samples among quick ones."""
+    """Return a function that makes a loop with some slow samples among quick ones."""
 
     def make(options: dict[str, Any], is_mended: bool) -> Loop:
         data = Samples(1200, slow=None if is_mended else slow, slow_work=work)
@@ -280,7 +280,7 @@ def _cached(options: dict[str, Any], is_mended: bool) -> Loop:
 
 
 class _SlowLink(LateDevice):
-    """A device to which a copy takes as long as is said, one after the other."""
+    """A device with copies of a given length, one after the other."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -299,7 +299,7 @@ class _SlowLink(LateDevice):
         return True
 
     def await_in_consumer(self, event: Event | None, tensors: list[Any]) -> None:
-        """Have the stream of the device wait: the consumer does not."""
+        """Make the stream of the device wait: the consumer does not."""
 
 
 class _DeviceLoader(EngineFace, ObservedFace):

@@ -1,4 +1,4 @@
-"""What the programs do with their time: computing with the GIL, or without it, or waiting.
+"""The work of the programs: computing with the GIL, or without it, or waiting.
 
 Imports the standard library and NumPy. Computing is measured by the thread's own clock: it costs
 the same on a busy machine, and takes longer there.
@@ -87,7 +87,7 @@ class Samples:
 
 
 def _worker_id() -> int | None:
-    """Return the number of the worker that asks, of whichever library; None: it is none."""
+    """Return the number of the calling worker, of any library; None: not in a worker."""
     import reader
 
     found: Any = reader.get_worker_info()

@@ -66,7 +66,7 @@ class Python:
 
     @classmethod
     def at(cls, path: Path) -> Python:
-        """Ask the interpreter at `path` what it is."""
+        """Ask the interpreter at `path` for its version."""
         version, suffix = json.loads(run(path, "-c", _PROBE))
         return cls(path, version, suffix)
 
@@ -192,7 +192,7 @@ def try_beside(builder: Path, empty: Path, wheel: Path, numpy: str) -> str:
 
 
 def refuse(problems: list[str]) -> None:
-    """End with what was found, if anything was."""
+    """Exit with the faults, if any were found."""
     if problems:
         sys.exit("\n".join(f"wheels: {problem}" for problem in problems))
 

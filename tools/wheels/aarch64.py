@@ -39,7 +39,7 @@ tests/unit/test_images.py tests/unit/test_record_io.py tests/contract/test_block
 tests/contract/test_lod_tensor.py""".split()
 # The emulator aborts where a process with several threads forks; one test needs torch. The first
 # program forks from one thread, by every start method.
-NOT_EMULATED = """tests/unit/test_exchange.py::test_tensors_are_told_apart_by_what_lies_in_them
+NOT_EMULATED = """tests/unit/test_exchange.py::test_tensors_are_distinguished_by_their_contents
 tests/unit/test_indices.py::test_samplers_of_the_user_are_asked
 tests/unit/test_indices.py::test_index_outside_of_the_dataset_is_refused
 tests/unit/test_record_io.py::test_loader_reads_records_in_its_workers

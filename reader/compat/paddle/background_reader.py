@@ -22,7 +22,7 @@ from reader.exceptions.user_error import as_user_error
 
 __all__ = ["as_count", "as_reader", "buffered", "xmap_readers"]
 
-JOIN_S = 0.5  # how long a closed generator waits for code of the user that still runs
+JOIN_S = 0.5  # how long a closed generator waits for user code that still runs
 
 _STOP = object()
 
@@ -35,7 +35,7 @@ class _Flow:
     """The queues between the consumer, one thread that reads, and threads that map.
 
     A permit stands for one item in flight: the reading thread takes one before it reads, and the
-    consumer gives it back when it takes the item. The last result is the end: its number counts
+    consumer releases it when it takes the item. The last result is the end: its number counts
     all items, and its value is _STOP.
     """
 
@@ -54,7 +54,7 @@ class _Flow:
         self.threads.append(threading.Thread(target=target, args=args, name=name, daemon=True))
 
     def close(self) -> None:
-        """End the threads. Waits JOIN_S for each at most: it may be in code of the user."""
+        """Stop the threads. Waits JOIN_S for each at most: it may be in user code."""
         with interrupt_after():
             self.is_closed = True
             self.permits.put(_STOP)
@@ -136,7 +136,7 @@ def _lazily(begin: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
 
 
 def _read(items: Iterator[Any], flow: _Flow, out: SimpleQueue[_Result]) -> None:
-    """Put out the items, one for each permit; then the end, with the error that ended them."""
+    """Emit the items, one for each permit; then the end, with the error that ended them."""
     number = 0
     errors: list[BaseException] = []
     while flow.permits.get() is not _STOP and not flow.is_closed:

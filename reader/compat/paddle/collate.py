@@ -91,7 +91,7 @@ def default_convert_fn(batch: Any) -> Any:
 class PaddleRules(CollateRules):
     """See `reader.policy.CollateRules`."""
 
-    keeps_aliases = False  # Paddle makes a tensor of each place, and a list or dict
+    keeps_aliases = False  # Paddle makes a new tensor, list or dict at each place
 
     @staticmethod
     def revive(array: Any, name: str | None) -> Any:

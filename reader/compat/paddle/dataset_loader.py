@@ -121,7 +121,7 @@ class DatasetLoader(Handover):
 
 
 def _drain(running: list[Any]) -> None:
-    """Let Paddle's threads end; while one waits to push a batch, nothing can be freed."""
+    """Wait for Paddle's threads; nothing can be freed while one waits to push a batch."""
     while running:
         with contextlib.suppress(StopIteration):
             while True:

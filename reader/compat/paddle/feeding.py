@@ -1,4 +1,4 @@
-"""The loader from which a static program itself reads: start(), exe.run without feed, reset().
+"""The loader that a static program reads by itself: start(), exe.run without feed, reset().
 
 Imports paddle, the other modules of this face and, for a process, the engine. The ops it adds
 belong to the program, and the queue to the scope; the loader owns the epoch that fills the queue.
@@ -167,7 +167,7 @@ class FeedingLoader(SourceLoader):
         """
         epoch = self._epochs[0] if self._epochs else None
         if epoch is not None:
-            epoch.close()  # Ctrl-C ends the waiting: the next call waits again
+            epoch.close()  # Ctrl-C ends the wait: the next call waits again
             self._error = epoch.error
         self._queue.reset()
         self._epochs.clear()
@@ -202,7 +202,7 @@ def _own(field: Any) -> Any:
     """Copy a DenseTensor with its LoD; return other fields, and empty ones, as they are."""
     if not isinstance(field, DenseTensor) or 0 in field.shape():
         return field
-    place = core.Place()  # 2.6 takes no other class here
+    place = core.Place()  # Paddle 2.6 takes no other class here
     place.set_place(core.CPUPlace())
     copied = field._copy(place)
     copied.set_lod(field.lod())

@@ -96,7 +96,7 @@ class DynamicFields:
     """Turns what a generator yields into a list of arrays, in dynamic mode."""
 
     def stack(self, samples: Sequence[Any]) -> list[Field]:
-        """Return the fields of a batch of samples. CollateError when they do not fit together."""
+        """Return the fields of a batch of samples. CollateError: they do not fit together."""
         _refuse_empty(samples)
         rows = [_items_of(sample) for sample in samples]
         odd = next((n for n, row in enumerate(rows) if len(row) != len(rows[0])), None)

@@ -1,6 +1,6 @@
 """Have Paddle's `DataLoader` make loaders of ours, for libraries that construct their own.
 
-Imports the loader of this face. Paddle is as it was until `install` is called.
+Imports the loader of this face. It changes nothing of Paddle until `install` is called.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def install() -> AbstractContextManager[None]:
     """Have `paddle.io.DataLoader` make loaders of ours from now on, in this process.
 
     It serves libraries that construct loaders of their own (`paddle.Model`), whether they are
-    imported already or later, and subclasses of Paddle's class. Paddle's class stays what it is to
-    `isinstance`; loaders that exist are left alone. Idempotent.
+    imported already or later, and subclasses of Paddle's class. Paddle's class stays the same for
+    `isinstance`; existing loaders do not change. Idempotent.
 
     Returns a context that uninstalls on leaving, unless it was installed before::
 

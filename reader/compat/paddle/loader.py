@@ -1,7 +1,7 @@
 """`paddle.io.DataLoader`, argument for argument, on the engine.
 
-Imports the engine, paddle and the other modules of this face. The face checks arguments in
-Paddle's order, with its exception types and texts, and maps them; it holds no machinery.
+Imports the engine, paddle and the other modules of this face. The face checks arguments in Paddle's
+order, with its exception types and texts, and maps them to the engine's.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class DataLoader(_Base, Generic[T_co]):
         if sampler is None and config.batch_sampler is None and not is_iterable:
             sampler = SequenceSampler(samples)
         self._engine = Engine(config, _POLICY, sampler, config.batch_sampler)
-        # what programs look at
+        # attributes that programs read
         self.config = config
         self.dataset = samples
         self.num_workers = workers if config.auto[0] else config.num_workers
@@ -245,7 +245,7 @@ class DataLoader(_Base, Generic[T_co]):
         self.pool = pool
         self.backend = backend
         self.pin_memory = not is_static and use_pinned_memory() is not False
-        self._arguments = arguments  # from now on an attribute that is set changes the loader
+        self._arguments = arguments  # from now on setting an attribute changes the loader
 
     def __setattr__(self, name: str, value: Any) -> None:
         argument = "persistent_workers" if name == "_persistent_workers" else name
@@ -264,7 +264,7 @@ class DataLoader(_Base, Generic[T_co]):
             its = self.batch_sampler
             found = {name: getattr(its, name, changed[name]) for name in _OF_BATCHES}
             changed.update({**found, argument: value})
-        # no object of a subclass, whose `__del__` would end what this loader goes on with
+        # no object of a subclass: its `__del__` would close what this loader still uses
         made: DataLoader[Any] = DataLoader(**changed)
         batch_sampler = self.batch_sampler
         made._take_over(self._engine)
@@ -337,7 +337,7 @@ _ARGUMENTS = frozenset(
 
 
 def _check_feed_list(feed_list: Any) -> None:
-    """Refuse what Paddle refuses while iterating, such as a batch size in this place."""
+    """Refuse, early, datasets that Paddle refuses while iterating."""
     if feed_list is None or (isinstance(feed_list, Iterable) and not isinstance(feed_list, str)):
         items: Any = feed_list if isinstance(feed_list, (list, tuple)) else ()
         if all(isinstance(item, str) or hasattr(item, "name") for item in items):
@@ -367,10 +367,10 @@ _SUPPORTED = (
 
 
 def _parse_places(places: Any) -> tuple[Place, ...]:
-    """Check places as Paddle does, with its texts. None is where Paddle computes now."""
+    """Check places as Paddle does, with its texts. None: Paddle's current place."""
     if places is None:
         now = current_place()
-        places = "cpu" if "undefined" in str(now) else now  # static mode may not have chosen one
+        places = "cpu" if "undefined" in str(now) else now  # in static mode there may be none
     for place in places if isinstance(places, (list, tuple)) else (places,):
         if not isinstance(place, str) and not is_paddle_place(place):
             raise ConfigError(

@@ -1,6 +1,6 @@
 """PyReader: the generator loaders under their older names.
 
-Imports the loaders of this face. A PyReader owns one loader and holds no machinery.
+Imports the loaders of this face. A PyReader owns one loader.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class BatchSampler(data.BatchSampler[Any], paddle.io.BatchSampler):
         ArgumentError: (an AssertionError) an argument that cannot work, or two that contradict.
     """
 
-    _acc_steps = 1  # set by paddle's automatic parallelism: batches to join in one list
+    _acc_steps = 1  # set by Paddle's automatic parallelism: how many batches to join in one list
     _is_begun = False  # whether an epoch was begun
 
     def __init__(

@@ -42,7 +42,7 @@ class FeedSlot:
     Attributes:
         name: of the variable.
         shape: as declared; a negative number is a dimension of any size. () is any shape at all.
-        dtype: to which the field is converted; uint16 for bfloat16, whose bits it holds.
+        dtype: to which the field is converted; uint16 for the bits of bfloat16.
         is_bfloat16: whether the variable is one of bfloat16.
         lod_level: how many levels of sequences a sample has; 0 in PIR mode, which has no LoD.
     """
@@ -160,7 +160,7 @@ class FeedSlot:
         return self._complete(self._convert(self._checked(as_array(value, self.name))))
 
     def _checked(self, array: _Array) -> _Array:
-        """Return the array itself; refuse one that cannot be converted without loss of meaning."""
+        """Return the array itself; refuse one whose conversion would lose information."""
         is_bits = self.is_bfloat16 and (array.dtype == np.uint16 or array.dtype.name == "bfloat16")
         wanted = np.dtype(np.float32) if self.is_bfloat16 else self.dtype
         if not is_bits and not np.can_cast(array.dtype, wanted, "same_kind"):

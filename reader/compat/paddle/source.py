@@ -52,7 +52,7 @@ def available_places(given: Any) -> tuple[Place, ...]:
 
 
 class SourceKind(enum.Enum):
-    """What the user's generator yields."""
+    """The kind of item that the user's generator yields."""
 
     SAMPLES = "single samples"
     SAMPLE_LISTS = "lists of samples"

@@ -33,7 +33,7 @@ def make_engine(
 
     Args:
         source: where the batches come from.
-        capacity: batches made ahead, those of all places together.
+        capacity: batches made ahead, over all places.
         places: as parse_places takes them.
         use_double_buffer: two more batches ahead for each place; for a thread only.
         use_multiprocess: whether the source runs in a process rather than in a thread.

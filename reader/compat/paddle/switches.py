@@ -15,7 +15,7 @@ _values: dict[str, bool | None] = {"pinned": None, "order": True}
 
 
 def use_pinned_memory(*args: bool) -> bool | None:
-    """Set whether batches go to devices from page-locked memory; without argument: get it.
+    """Set whether batches go to devices from page-locked memory; without argument, return it.
 
     None, the initial value, means yes. Batches that stay on the CPU are not affected. Paddle's own
     loader leaves a batch for a GPU in such memory, in dynamic mode; here it is on the GPU.
@@ -25,12 +25,12 @@ def use_pinned_memory(*args: bool) -> bool | None:
 
 
 def pin_limit() -> int | None:
-    """Return what the switch means for `pin_limit` of the engine."""
+    """Return the engine's `pin_limit` for the switch."""
     return 0 if _values["pinned"] is False else None
 
 
 def keep_data_loader_order(*args: bool) -> bool | None:
-    """Set whether generator loaders keep the order over several places; without argument: get it.
+    """Set whether generator loaders keep the order over several places; without one, return it.
 
     Here the order is always kept: without it Paddle leaves places empty.
     Source: paddle.base.reader.

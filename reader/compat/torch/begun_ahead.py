@@ -1,4 +1,4 @@
-"""A first epoch that was begun because its state was asked for before the first `iter()`.
+"""A first epoch that `state_dict` began before the first `iter()`.
 
 Imports the epochs of datasets and samplers. A BegunAhead belongs to one StatefulDataLoader, whose
 next `iter()` returns its iterator where nothing has changed meanwhile.
@@ -16,7 +16,7 @@ _OF_ONE = ("dataset_state", "fetcher_state")
 
 
 class BegunAhead:
-    """An epoch that is begun, and what it was begun with.
+    """An epoch that was begun, and the loader's attributes and epochs at that time.
 
     Args:
         loader: the StatefulDataLoader, before the epoch is begun.
@@ -34,7 +34,7 @@ class BegunAhead:
         self._epochs = _epochs(loader)
 
     def has_epochs_of(self, loader: Any) -> bool:
-        """Whether nobody has chosen another epoch since."""
+        """Whether no other epoch was chosen since."""
         return _epochs(loader) == self._epochs
 
     def fits(self, loader: Any) -> bool:
@@ -47,7 +47,7 @@ class BegunAhead:
 
     @property
     def generator(self) -> Any:
-        """The state of what the epochs draw their seeds from."""
+        """The state of the generator from which epochs draw their seeds."""
         return self.state["_snapshot"]["_main_snapshot"]["_generator"]
 
 

@@ -30,18 +30,9 @@ _SCALARS = {
     *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
 }  # PyTorch refuses np.uint64, though torch has that type
 _ARRAYS = {np.dtype(kind) for kind in _SCALARS}
-# PyTorch's own functions: programs replace them, and add to its map
+# PyTorch's own functions, which programs replace
 _COLLATE, _LIBRARY = inner.collate.default_collate, inner.collate.collate
-_FUNCTIONS: dict[Any, Any] = {
-    torch.Tensor: inner.collate.collate_tensor_fn,
-    np.ndarray: inner.collate.collate_numpy_array_fn,
-    (np.bool_, np.number, np.object_): inner.collate.collate_numpy_scalar_fn,
-    float: inner.collate.collate_float_fn,
-    int: inner.collate.collate_int_fn,
-    str: inner.collate.collate_str_fn,
-    bytes: inner.collate.collate_str_fn,
-}
-_MAX_DEPTH = 90  # of nested containers; deeper ones are left to PyTorch
+_MAX_DEPTH = 90  # levels of containers; PyTorch collates deeper ones
 _MAX_NDIM = 60
 
 
@@ -70,7 +61,7 @@ class TorchRules(CollateRules):
 
 @functools.cache
 def with_extended(function: Any) -> Any:
-    """Return PyTorch's `default_collate` or `default_convert`, for more types of NumPy.
+    """Return PyTorch's `default_collate` or `default_convert`, extended to more types of NumPy.
 
     It raises TypeError for arrays of bfloat16 and its like (ml_dtypes), and for numbers of uint64,
     though torch has those types.
@@ -81,12 +72,12 @@ def with_extended(function: Any) -> Any:
 def _with_extended(function: Any, samples: Any) -> Any:
     its = inner.collate
     functions = its.default_collate_fn_map
-    if function is _COLLATE and its.collate is _LIBRARY and functions == _FUNCTIONS:
+    if function is _COLLATE and its.collate is _LIBRARY and functions == _own_functions():
         try:
             return collate_alike(samples, functions, _LIBRARY)
         except Exception as error:
             if is_interrupt(error):
-                raise  # else the library's function raises it in its own words
+                raise  # else PyTorch's function raises the error in its own words
     try:
         return function(samples)
     except TypeError:
@@ -97,7 +88,7 @@ def _with_extended(function: Any, samples: Any) -> Any:
 
 
 def _with_tensors(value: Any, depth: int) -> Any:
-    """Return a value with tensors for what PyTorch refuses of NumPy; itself where it has none."""
+    """Return a value with tensors in place of the NumPy values that PyTorch refuses."""
     kind = type(value)
     if kind is np.uint64:
         return torch.from_numpy(np.array(value))
@@ -163,13 +154,30 @@ def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
     return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
 
 
+def _own_functions() -> dict[Any, Any]:
+    """Return PyTorch's map of collating functions as it is until a program changes it.
+
+    The functions are looked up anew: a worker of this face has one of its own for tensors.
+    """
+    its = inner.collate
+    return {
+        torch.Tensor: its.collate_tensor_fn,
+        np.ndarray: its.collate_numpy_array_fn,
+        (np.bool_, np.number, np.object_): its.collate_numpy_scalar_fn,
+        float: its.collate_float_fn,
+        int: its.collate_int_fn,
+        str: its.collate_str_fn,
+        bytes: its.collate_str_fn,
+    }
+
+
 def _foreign_keys() -> tuple[Any, ...] | None:
     """Return the types that the program added to PyTorch's map of collating functions.
 
     None: stacking in place would differ from PyTorch, since one of its functions was replaced, or a
     mode of torch (such as a default device) changes what they do.
     """
-    its, own = inner.collate, _FUNCTIONS
+    its, own = inner.collate, _own_functions()
     found = its.default_collate_fn_map
     if list(found.items())[: len(own)] != list(own.items()):
         return None

@@ -1,7 +1,7 @@
-"""What a loader draws when an epoch begins: its seed, and that of a shuffled order.
+"""The seeds that a loader draws at the start of an epoch: its own, and that of a shuffle.
 
-Imports torch. A loader that resumes exactly may not draw from torch's global generator, which the
-user's training draws from as well: its seeds would depend on where the run was stopped.
+Imports torch. A loader that resumes exactly may not draw from torch's global generator: the user's
+training draws from it, too, so the seeds would depend on where the run was stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AHEAD = 2  # draws of a first epoch: the seed, and that of a shuffled order
 
 
 class OwnDraws:
-    """Draws seeds: those of the first epoch as torch's global generator would, later ones by a key.
+    """Draws seeds: of the first epoch as torch's global generator would, of later ones by a key.
 
     The seeds of the first epoch are drawn from a copy of that generator on first use; the first of
     them is the key. `draw` also takes a seed from the global generator, as PyTorch does. Belongs to
@@ -40,7 +40,7 @@ class OwnDraws:
         return self.draw_alone()
 
     def draw_alone(self) -> int:
-        """As `draw`, and leave the global generator alone."""
+        """As `draw`, without a draw from the global generator."""
         self._look_ahead()
         number, self._count = self._count, self._count + 1
         if number < _AHEAD:
@@ -59,11 +59,11 @@ class OwnDraws:
         return [*self._ahead, self._count]
 
     def load(self, state: list[int]) -> None:
-        """Go on where `state` was taken."""
+        """Continue where `state` was taken."""
         *self._ahead, self._count = state
 
     def copied(self) -> OwnDraws:
-        """Return an independent copy that goes on from here."""
+        """Return an independent copy that continues from here."""
         made = OwnDraws()
         made._ahead, made._count = list(self._ahead), self._count
         return made
@@ -85,12 +85,12 @@ def saved(generator: torch.Generator) -> str:
 
 
 def load(generator: torch.Generator, text: str) -> None:
-    """Put a generator where `saved` found it."""
+    """Set a generator to the state that `saved` returned."""
     set_generator(generator, base64.b64decode(text))
 
 
 def check(state: Any, generator: torch.Generator | None) -> None:
-    """Refuse what is neither a state of the generator nor, without one, of own draws.
+    """Refuse a value that is no state of the generator or, without one, of own draws.
 
     Raises StateError.
     """

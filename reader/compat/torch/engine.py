@@ -37,12 +37,12 @@ _POLICY = Policy(
 )
 
 _OWN = tuple(name for name in names_of("torch") if name != "worker_type")  # see `start_of`
-# attributes of the loader that options are made of
+# attributes of the loader that become options
 _READ = (
     *("num_workers", "prefetch_factor", "timeout", "persistent_workers", context_name),
     *("worker_type", "in_order", "device", "is_stream", *_OWN),
 )
-# and, beside these, those that an engine without workers is made of
+# and the others that an engine without workers depends on
 _PARTS = ("dataset", "collate_fn", "batch_size", "drop_last", "snapshot_every_n_steps")
 
 
@@ -50,12 +50,12 @@ class EngineMaker:
     """Makes the engines of one loader, from its current attributes.
 
     Attributes:
-        auto: chose the workers of the newest engine; None: nothing did.
+        auto: chose the workers of the newest engine; None: their number was passed.
     """
 
     def __init__(self) -> None:
         self.auto: AutoWorkers | None = None
-        # the checked options, and the last engine without workers, each with what it was made of
+        # the checked options, and the last engine without workers, each with its attributes
         self._options: tuple[tuple[Any, ...], LoaderConfig] | None = None
         self._engine: tuple[tuple[Any, ...], Engine] | None = None
 
@@ -70,10 +70,23 @@ class EngineMaker:
         read = _values(loader, _READ, _OPTIONS_OF)
         if self._options is not None and _are_same(self._options[0], read):
             return self._options[1]
+        # programs make many loaders with the same options
+        is_plain = loader.quarantine is None and _PLAIN.issuperset(map(type, read))
+        key = (type(loader), read, *map(type, read)) if is_plain else None
+        config = None if key is None else _KNOWN.get(key)
+        if config is None:
+            config = self._checked(loader)
+            if key is not None and len(_KNOWN) < _MOST_KNOWN:
+                _KNOWN[key] = config
+        self._options = (read, config)
+        return config
+
+    def _checked(self, loader: Any) -> LoaderConfig:
         own = {name: getattr(loader, name) for name in _OWN}
         if loader.seeds_batches:
             own["seed"] = 0  # the base seed, which is not drawn yet
-        options = dict(
+        return LoaderConfig.build(
+            (),
             num_workers=_as_count(loader.num_workers),
             prefetch_factor=_factor(loader.prefetch_factor, own["seed"]),
             timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
@@ -85,10 +98,6 @@ class EngineMaker:
             snapshot_every_n_steps=0,
             **own,
         )
-        is_plain = own["quarantine"] is None and _PLAIN.issuperset(map(type, options.values()))
-        config = _built(**options) if is_plain else LoaderConfig.build((), **options)
-        self._options = (read, config)
-        return config
 
     def make(
         self,
@@ -113,7 +122,7 @@ class EngineMaker:
         batch_sampler, sampler = (order, None) if is_batched else (None, order)
         if worker is not None or seed is not None:
             return self._made(loader, dataset, sampler, batch_sampler, worker_init_fn, worker, seed)
-        # without workers a loop over the same loader needs the same engine, at another place
+        # without workers the next loop needs an equal engine at another position
         read = (dataset, is_batched, *_values(loader, _READ + _PARTS, _PARTS_OF))
         if self._engine is None or not _are_same(self._engine[0], read):
             made = self._made(loader, dataset, sampler, batch_sampler)
@@ -196,19 +205,16 @@ def _are_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     return all(map(operator.is_, before, now))
 
 
-# values that say all there is to know of an option
+# types whose values can be compared
 _PLAIN = frozenset((type(None), bool, int, float, str))
-
-
-@functools.lru_cache(maxsize=64, typed=True)
-def _built(**options: Any) -> LoaderConfig:
-    """Return what such options are checked to be: programs make many loaders with the same."""
-    return LoaderConfig.build((), **options)
+# the checked options of loaders that were made before, by their class and attributes
+_KNOWN: dict[Any, LoaderConfig] = {}
+_MOST_KNOWN = 64
 
 
 @functools.lru_cache(maxsize=64)
 def _policy(keeps_rng: bool, sends_initial_state: bool, heeds_seeding: bool) -> Policy:
-    """Return the promises of this face to a loader on the CPU, for the workers that it has."""
+    """Return the policy for a loader on the CPU with so many workers."""
     worker = dataclasses.replace(
         _POLICY.worker,
         keeps_rng=keeps_rng,
@@ -226,8 +232,8 @@ def _cpu_adapter(place: Place) -> Any:
 def _factor(given: int | None, seed: int | None) -> int:
     """Return how many batches of a worker are in flight.
 
-    Without a seed workers draw on from epoch to epoch, also for the batches that were in flight
-    when one was left: these are as many as PyTorch's.
+    Without a seed the random state of workers continues from epoch to epoch, also over batches that
+    were in flight when a loop was left: so as many as PyTorch's are in flight.
     """
     if given is not None:
         return given
@@ -235,7 +241,7 @@ def _factor(given: int | None, seed: int | None) -> int:
 
 
 def _as_count(value: Any) -> int:
-    """Return a number of workers as an int, that of "auto" as it is."""
+    """Return a number of workers as an int; an AutoCount as it is."""
     return value if isinstance(value, AutoCount) else int(value)
 
 
@@ -249,7 +255,7 @@ def _is_stacked_in_place(loader: Any) -> bool:
 
 
 def _adapter(devices: dict[Place, Any], place: Place) -> Any:
-    """Return what makes the batch of a place; a loader's iterators share the stream of a device."""
+    """Return the adapter of a place; a loader's iterators share the stream of a device."""
     if place not in devices:
         devices[place] = torch_adapter(place, keeps_arrays=True)
     return devices[place]

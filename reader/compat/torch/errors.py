@@ -29,7 +29,7 @@ class ArgumentError(ConfigError, AssertionError):
 
 
 class OtherWorkers(StateError, AssertionError):
-    """A state that only as many workers as it was saved with can resume; torchdata asserts that."""
+    """A state that only the same number of workers can resume; torchdata asserts that."""
 
 
 class TimedOut(LoadTimeout, RuntimeError):
@@ -72,8 +72,8 @@ def worker_exit(error: WorkerDied) -> WorkerExit:
     )
 
 
-def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseException:
-    """Give an exception of a worker PyTorch's text, and leave its type and attributes.
+def reworded(exc: BaseException, worker_id: int, traceback_text: str) -> BaseException:
+    """Give an exception of a worker PyTorch's text; its type and attributes stay.
 
     The text has the worker's traceback, whose last lines are the exception's own text. It replaces
     the only argument of an exception that shows its arguments, or the field that holds the reason.
@@ -82,9 +82,8 @@ def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseExcept
     kind = type(exc)
     if exc.args and str(exc.args[0]).startswith("Caught "):
         return exc  # a worker thread may raise one object again and again
-    text = (
-        f"Caught {kind.__name__} in DataLoader worker process {worker}.\nOriginal {traceback_text}"
-    )
+    text = f"Caught {kind.__name__} in DataLoader worker process {worker_id}."
+    text = f"{text}\nOriginal {traceback_text}"
     if isinstance(exc, OSError) and exc.errno is not None:
         exc.strerror = text
     elif isinstance(exc, (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)):

@@ -1,6 +1,6 @@
 """Have PyTorch's `DataLoader` make loaders of ours, for libraries that construct their own.
 
-Imports the loader of this face. PyTorch is as it was until `install` is called.
+Imports the loader of this face. It changes nothing of PyTorch until `install` is called.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def install() -> AbstractContextManager[None]:
 
     It serves libraries that construct loaders of their own (Accelerate, Trainer), whether they are
     imported already or later, and subclasses of PyTorch's class, except those that do not call its
-    `__init__` (torchdata's). PyTorch's class stays what it is to `isinstance`; loaders that exist
-    are left alone. Idempotent.
+    `__init__` (torchdata's). PyTorch's class stays the same for `isinstance`; existing loaders do
+    not change. Idempotent.
 
     Returns a context that uninstalls on leaving, unless it was installed before::
 

@@ -1,7 +1,7 @@
 """The iterator that the engine feeds, with the attributes that PyTorch's has.
 
 Imports torch's base iterator, which draws the base seed and warns, and the engine of this face. It
-belongs to the process that made it; dropping it gives its workers back.
+belongs to the process that made it; dropping it releases its workers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     Args:
         loader: the DataLoader.
         last: its iterator before this one, whose persistent workers it takes over.
-        state: a `SavedEpoch`, where the epoch resumes; None: at its beginning.
+        state: the `SavedEpoch` that is resumed; None: the epoch begins anew.
     """
 
     _report: StartReport | None = None  # until the workers have started
@@ -120,7 +120,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         return maker.make(loader, self._dataset, worker_init_fn, worker, seed)
 
     def _take_order(self, loader: Any) -> None:
-        """Take the next epoch's order from the samplers that the loader has now."""
+        """Take the next epoch's order from the loader's current samplers."""
         engine = self._engine
         if engine.config.is_iterable:
             return
@@ -131,7 +131,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
 
     @property
     def engine(self) -> Engine:
-        """What makes the batches."""
+        """The backend."""
         return self._engine
 
     @property
@@ -148,14 +148,14 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 raise self.reword(error) from None
 
     def _pass_on(self) -> None:
-        """Hand over the engine's batches directly where this face does nothing to them."""
+        """Hand over the engine's batches directly, if this face does not change them."""
         if self._engine.config.places[0].kind != "cpu":
             self._pin_memory = False  # batches come to the device from the worker's memory
         is_plain = not self._pin_memory and self._IterableDataset_len_called is None
         self.source, self.is_watched = self._batches if is_plain else None, is_profiled
 
     def call_first(self, function: Callable[[], Any]) -> None:
-        """Have a function called before the first batch is made, at no cost for later ones."""
+        """Call a function before the first batch is made; later batches cost no more."""
         self.source = None
         self.prepare = functools.partial(_prepare_first, weakref.ref(self), function)  # type: ignore[method-assign]
 
@@ -168,7 +168,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     def _workers(self) -> list[Any]:
         """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
 
-        Also after the epoch: a program may ask then which workers made its batches.
+        They are there after the epoch, too: a program may ask which workers made its batches.
         """
         found: list[Any] = self._handles()
         return found

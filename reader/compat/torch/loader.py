@@ -1,7 +1,7 @@
 """`torch.utils.data.DataLoader`, argument for argument, on the engine.
 
 Imports torch and the other modules of this face. PyTorch's own constructor checks the arguments and
-makes the samplers; the face says how iterators are made, and holds no machinery.
+makes the samplers; the face makes the iterators.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ ELSEWHERE = {
     ),
 }
 
-# what "auto" can be passed for
+# arguments that take "auto"
 _COUNTS = {
     "num_workers": '0 starts no worker process, and "auto" as many as pay off.',
     "prefetch_factor": "It is how many batches each worker may have in flight; None means 2.",
 }
 
-# of PyTorch's class: programs put another one in its place
+# of PyTorch's class, which programs replace
 _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
 
 # PyTorch's constructor asks by isinstance whether a dataset is a stream: those of this package are
@@ -179,7 +179,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     seed: int | None
     device: Any
     devices: dict[Any, Any]  # with their streams, by place; made by the first epoch
-    _one_shots: list[OneShot]  # samplers that are good for one epoch
+    _one_shots: list[OneShot]  # one-shot samplers
     # with persistent workers: the newest iterator while it lives, else one without batches
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
@@ -288,7 +288,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             check_places("torch", config.places, f"device={device!r} was given: {_REMEDY}")
 
     def prepared(self, state: Any) -> Any:  # noqa: ARG002
-        """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
+        """Return the loader for PyTorch's iterator; StatefulDataLoader returns a substitute."""
         return self
 
     @property
@@ -303,10 +303,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         batches = super().__len__()
         return math.ceil(batches / len(parse_places(self.device)))
 
-    if not TYPE_CHECKING:  # a name that there is not stays an error of type checkers
+    if not TYPE_CHECKING:  # type checkers still report unknown names
 
         def __getattr__(self, name):
-            """Say which loader has what this one lacks."""
+            """Name the loader that has the methods which this one lacks."""
             if name in ("state_dict", "load_state_dict"):
                 raise AttributeError(
                     f"{type(self).__name__} has no {name}, as PyTorch's DataLoader has none: use"
@@ -326,7 +326,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         return None
 
     def _check(self) -> None:
-        """Refuse what PyTorch refuses while iterating."""
+        """Refuse, early, arguments that PyTorch refuses while iterating."""
         if self.num_workers and self.prefetch_factor is not None and self.prefetch_factor <= 0:
             raise ArgumentError(
                 "prefetch_factor must be greater than 0 with num_workers > 0, got"
@@ -352,7 +352,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     @property
     def order(self) -> Any:
-        """What the next epoch's order comes from; read anew, since programs replace samplers."""
+        """The iterable of the next epoch's order; read anew, since programs replace samplers."""
         return faster(self._index_sampler, self._one_shots)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -362,7 +362,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the next `iter()` begins, from 0; it goes with a state."""
+        """The number of the epoch that the next `iter()` begins, from 0; states have it, too."""
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -400,7 +400,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             own["_engine"] = made.engine
             if persists:
                 # PyTorch resets one object; here a loop that still runs on the last iterator keeps
-                # its epoch, and an iterator that was dropped gives its workers back at once
+                # its epoch, and an iterator that was dropped releases its workers at once
                 self._newest, self._husk = weakref.ref(made), made.husk()
         own["_epoch"] += 1
         return made
@@ -418,7 +418,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The `num_workers` and `prefetch_factor` that there are now; "auto" changes them.
+        """The current `num_workers` and `prefetch_factor`; "auto" changes them.
 
         `DataLoader(dataset, **loader.chosen)` has them from the beginning.
         """
@@ -447,7 +447,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     @property
     def _iterator(self) -> Any:
-        """The newest iterator of persistent workers; once it is gone, one with its workers only."""
+        """The newest iterator of persistent workers; after its end one with its workers only."""
         newest = None if self._newest is None else self._newest()
         return self._husk if newest is None else newest
 
@@ -460,7 +460,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self._newest = self._husk = None
 
     def close(self, grace: float | None = None) -> None:
-        """End persistent workers and wait for it. Batches you hold stay valid. Idempotent.
+        """Close persistent workers and wait. Batches you hold stay valid. Idempotent.
 
         `grace`: seconds for workers to finish the samples that they are at, as in
         `reader.DataLoader.close`; None: 5.

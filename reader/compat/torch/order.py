@@ -27,7 +27,7 @@ __all__ = ["CountedOrder", "PermutedOrder", "draws_late", "faster"]
 
 
 def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | None = None) -> Any:
-    """Return what yields the same as a sampler or batch sampler of PyTorch, faster if possible.
+    """Return an iterable equal to a sampler or batch sampler of PyTorch, faster if possible.
 
     Only PyTorch's own classes are replaced, and only where every draw from a generator stays the
     same; subclasses and anything else are returned as they are.
@@ -65,6 +65,9 @@ def draws_late(sampler: Any) -> bool:
 
 class CountedOrder(SequenceSampler):
     """As `torch.utils.data.SequentialSampler`, which reads the length at the first index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset  # PyTorch takes any, and says later what it lacks
 
     def _open_at(self, position: int) -> Iterator[int]:
         return chain.from_iterable(self._opened_at(position))  # no Python code for each index
@@ -109,7 +112,7 @@ class PermutedOrder:
         order = torch.randperm(count, generator=generator).numpy()
         yield from in_chunks(order[position:])
         if self._sampler.generator is not None:
-            # PyTorch draws one more permutation, of which it uses nothing here: draw it, too
+            # PyTorch draws one more permutation without using it: draw it, too
             torch.randperm(count, generator=generator)
 
     def _begin(self) -> torch.Generator:
@@ -141,7 +144,7 @@ class PermutedOrder:
         self._given = dict(state)
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Refuse what is no state of such an order. Raises StateError."""
+        """Refuse a value that is no state of such an order. Raises StateError."""
         own = self._sampler.generator
         if own is None:
             seed = state.get("seed")

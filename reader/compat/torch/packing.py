@@ -1,4 +1,4 @@
-"""Pickle what is no plain array or tensor, so that it arrives as through PyTorch's own queue.
+"""Pickle objects so that they arrive as through PyTorch's own queue.
 
 Imports torch and the core. Runs in workers; tensors and arrays within an object become fields of
 the batch, so that their bytes are copied once and never pickled.
@@ -61,7 +61,7 @@ def pack(value: Any, fields: list[Any]) -> bytes | None:
     return made.getvalue()
 
 
-_Span = tuple[int, int, int]  # of a storage: its number, the first byte, the one behind the last
+_Span = tuple[int, int, int]  # of a storage: its number, the first byte, the byte after the last
 
 
 def _extent(tensor: torch.Tensor) -> _Span:

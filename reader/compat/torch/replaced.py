@@ -1,4 +1,4 @@
-"""Say, once, that Accelerate makes a loader of PyTorch's in the place of one of ours.
+"""Warn, once, that Accelerate makes a loader of PyTorch's in the place of one of ours.
 
 Imports the standard library alone. Accelerate reads a loader's attributes and passes them to the
 class that it imported; the loader gets no other sign of it.

@@ -26,11 +26,11 @@ class RandomSampler(torch.utils.data.sampler.Sampler[int]):
     """Yields indices in random order; its iterator has a state.
 
     Args:
-        data_source: what is sampled from; its length counts at each iteration.
+        data_source: anything with `__len__`, which each iteration reads anew.
         replacement: an index may come again.
         num_samples: how many to yield; None: the length.
-        generator: is drawn from, and goes on over epochs; None: one of its own, seeded from torch's
-            global one now.
+        generator: to draw from, over all epochs; None: one of its own, seeded from torch's global
+            one now.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RandomSampler(torch.utils.data.sampler.Sampler[int]):
 
 
 class _RandomIterator:
-    """Its state: what the generator was when it began, and how many indices were yielded."""
+    """The iterator; its state: the generator's at its start, and how many indices it yielded."""
 
     def __init__(self, sampler: RandomSampler) -> None:
         self._sampler = sampler

@@ -32,21 +32,21 @@ def in_form(
         state: of the engine.
         base_seed: of the iterator, None before the first.
         workers: how many there are.
-        finished: the epoch was over, and the state is that of the next one.
-        generator: state of what later epochs draw their seeds from; None: the order has it.
+        finished: the epoch was over; the state is that of the next one.
+        generator: the state of the source of later epochs' seeds; None: the order has it.
     """
     main = dict(state)
     cursors = main.pop("workers")
     snapshots = {}
-    for worker, cursor in enumerate(cursors or [_no_cursor() for _ in range(max(1, workers))]):
+    for worker_id, cursor in enumerate(cursors or [_no_cursor() for _ in range(max(1, workers))]):
         own = dict(cursor["state"])
         dataset, iterator = own.pop("dataset", None), own.pop("iterator", None)
         fetcher = None
         if state["kind"] == "iterable":
             fetcher = {"dataset_iter_state": iterator, "fetcher_ended": cursor["ended"]}
         others = {name: value for name, value in cursor.items() if name not in ("state", "ended")}
-        snapshots[f"worker_{worker}"] = {
-            "worker_id": worker,
+        snapshots[f"worker_{worker_id}"] = {
+            "worker_id": worker_id,
             "dataset_state": dataset,
             "fetcher_state": fetcher,
             "part": {**others, "state": own, "known": cursors is not None},
@@ -82,7 +82,7 @@ class SavedEpoch:
         state: what `in_form` returned.
 
     Raises:
-        StateError: it is something else.
+        StateError: the state is not of this form.
     """
 
     def __init__(self, state: Any) -> None:
@@ -152,12 +152,12 @@ class SavedEpoch:
 
     def _cursors(self, snapshots: dict[str, Any]) -> list[dict[str, Any]] | None:
         cursors = []
-        for worker in range(len(snapshots)):
-            saved = _found(snapshots, f"worker_{worker}", dict)
+        for worker_id in range(len(snapshots)):
+            saved = _found(snapshots, f"worker_{worker_id}", dict)
             if not any(name in saved for name in _OF_ONE):
                 saved = {**saved, **{name: _found(self.state, name) for name in _OF_ONE}}
-            if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker:
-                raise StateError(f"worker_id in worker_{worker} must be {worker}. {_REMEDY}")
+            if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker_id:
+                raise StateError(f"worker_id in worker_{worker_id} must be {worker_id}. {_REMEDY}")
             cursor = dict(_found(saved, "part", dict))
             own = dict(_found(cursor, "state", dict))
             fetcher = _found(saved, "fetcher_state")
@@ -173,8 +173,8 @@ class SavedEpoch:
                 cursors.append(cursor)
             elif any(cursor.get(name) != value for name, value in _no_cursor().items()):
                 raise StateError(
-                    f"'part' of worker_{worker} in the state must be that of a worker that has not"
-                    f" begun, got {got(cursor)}. {_REMEDY}"
+                    f"'part' of worker_{worker_id} in the state must be that of a worker that has"
+                    f" not begun, got {got(cursor)}. {_REMEDY}"
                 )
         return copy.deepcopy(cursors) or None
 
@@ -194,7 +194,7 @@ class SavedEpoch:
             self._engine_state.update({name: own[name] for name in ("fit", "order", "epochs")})
 
     def with_its_workers(self, loader: Any) -> Any:
-        """Return what stands for the loader, with as many workers as the state was saved with."""
+        """Return a substitute for the loader, with the number of workers of the state."""
         made = Standing(loader, ())
         made.num_workers = self.num_workers
         made.prefetch_factor = None
@@ -207,7 +207,7 @@ class SavedEpoch:
         engine.load_state_dict(self._for(engine))
 
     def prepared(self, loader: Any) -> Any:
-        """Return what PyTorch's iterator reads as its loader, so that it draws nothing twice.
+        """Return a substitute for the loader with which PyTorch's iterator draws nothing twice.
 
         Between two epochs the generators of the samplers are restored, and the next epoch's seed is
         drawn, unless the state has it, or persistent workers have one.
@@ -239,7 +239,7 @@ class SavedEpoch:
 
     @property
     def _is_open(self) -> bool:
-        """Whether the state is of an epoch that was begun."""
+        """Whether the state is of a begun epoch."""
         order = self._engine_state.get("order")
         return not self.is_finished if order is None else order.get("way") != "boundary"
 
@@ -279,14 +279,14 @@ class Standing:
         self._loader = loader
         self._index_sampler = index_sampler
         self.base_seed = base_seed
-        self.generator = torch.Generator()  # so that nothing is drawn from the loader's
+        self.generator = torch.Generator()  # PyTorch draws nothing from the loader's generator then
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
 
 def quiet(loader: Any) -> Standing:
-    """Return what makes PyTorch's iterator draw no seed and no order."""
+    """Return the attributes with which PyTorch's iterator draws no seed and no order."""
     return Standing(loader, ())
 
 

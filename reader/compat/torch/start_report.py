@@ -1,4 +1,4 @@
-"""Whether each worker's `worker_init_fn` has returned, so that `iter` can raise what one raised.
+"""Reports whether each `worker_init_fn` has returned, so that `iter` can raise its exception.
 
 Imports the standard library and the worker loop's form of errors. A StartReport belongs to one
 iterator; its function travels to the workers, and each writes one message.
@@ -46,10 +46,10 @@ class StartReport:
         pidfds: dict[int, int] = {}
         try:
             waited = set(range(len(handles)))
-            for worker, handle in enumerate(handles):
+            for worker_id, handle in enumerate(handles):
                 if not self.function.is_thread:
                     with contextlib.suppress(ProcessLookupError), interrupt_after():
-                        pidfds[os.pidfd_open(handle.pid)] = worker
+                        pidfds[os.pidfd_open(handle.pid)] = worker_id
             while waited:
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
                 ready = wait([self._reader, *pidfds], rest)
@@ -62,11 +62,11 @@ class StartReport:
                         epoch=epoch,
                     )
                 if self._reader in ready:
-                    worker, payload = self._reader.recv()
+                    worker_id, payload = self._reader.recv()
                     if payload != _DONE:
-                        failed = self.function.errors.get(worker, payload)
-                        return Failure(FailureKind.START, -1, epoch, worker, failed)
-                    waited.discard(worker)
+                        failed = self.function.errors.get(worker_id, payload)
+                        return Failure(FailureKind.START, -1, epoch, worker_id, failed)
+                    waited.discard(worker_id)
                     continue  # what an ended worker wrote is read first
                 for pidfd in ready:
                     with interrupt_after():
@@ -82,12 +82,12 @@ class StartReport:
 
 
 class ReportingInit:
-    """A `worker_init_fn` that calls the user's and says how it ended.
+    """A `worker_init_fn` that calls the user's and reports how it ended.
 
     Args:
         function: the user's.
-        writer: where to say it; closed once all have started.
-        is_thread: the workers are threads: exceptions are handed over as they are.
+        writer: for the reports; closed once all workers have started.
+        is_thread: the workers are threads; exceptions are passed as they are.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class ReportingInit:
         writer = self._writer
         if writer is None or writer.closed:
             return  # this worker takes the place of one that ended
-        with contextlib.suppress(OSError):  # nobody waits any more
+        with contextlib.suppress(OSError):  # no one waits any more
             writer.send((worker_id, payload))
 
     def close(self) -> None:
-        """Say nothing from now on."""
+        """Report nothing from now on."""
         if self._writer is not None:
             self._writer.close()
 

@@ -56,7 +56,7 @@ class StatefulDataLoader(DataLoader[T_co]):
     Args:
         snapshot_every_n_steps: take the state of an iterable dataset once per so many batches of a
             worker, and that of a sampler once per so many draws; a resume draws again what came
-            after the last state. A map-style dataset with a state is read with each batch, always.
+            after the last state. The state of a map-style dataset is read with each batch.
             0 or None: never; a resume then draws samplers and streams from their beginning.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
         own: the other arguments that PyTorch does not have, such as `seed` and `on_error`: as of
@@ -136,7 +136,7 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     @property
     def order(self) -> Any:
-        """What the next epoch's order comes from."""
+        """The iterable of the next epoch's order."""
         return faster(self._index_sampler, self._one_shots, self._own_draws.draw)
 
     def prepared(self, state: Any) -> Any:
@@ -184,7 +184,7 @@ class StatefulDataLoader(DataLoader[T_co]):
     def _begin_again(self, ahead: BegunAhead) -> EngineIterator:
         """Begin the first epoch anew: the loader was changed after it was begun for its state."""
         if ahead.has_epochs_of(self):
-            with contextlib.suppress(StateError):  # another order, which its state does not fit
+            with contextlib.suppress(StateError):  # the state does not fit another order
                 self.load_state_dict(ahead.state)
         elif not self.is_stream:
             self._load_generator(ahead.generator)
@@ -219,7 +219,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         return {**super().__getstate__(), **parts}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: after the last batch that its newest iterator delivered.
+        """Return the position: after the last batch that the newest iterator delivered.
 
         JSON can hold it if it can hold the user's own states. Before the first batch of an epoch,
         with workers and a dataset or an iterator that has a state, it waits until each worker has
@@ -321,7 +321,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._epoch = int(saved.epoch or 0)
 
     def close(self, grace: float | None = None) -> None:
-        """End persistent workers, and those that have begun for a state; see DataLoader."""
+        """Close persistent workers, and those that began for a state; see DataLoader."""
         grace_s = as_grace(grace)
         ahead, self._ahead, self._begun = self._ahead, None, None
         if ahead is not None:

@@ -33,28 +33,28 @@ __all__ = [
 
 
 def arena_stats(arena: Arena | None, last: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the counts of an arena; of None, `last`: those of one that was closed."""
+    """Return the counts of an arena, or `last`, those of a closed one, where it is None."""
     counts = last if arena is None else arena.stats()
     return counts and {**counts, "copy_way": copy_way(), "is_open": arena is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Death:
-    """A worker process that ended although nobody closed it.
+    """A worker process that ended by itself.
 
     Attributes:
         worker_id: from 0.
         pid: of the process.
         exitcode: minus the number of a signal; None: not known.
-        lost: the numbers of tasks of this epoch that it had and did not answer.
+        lost: the numbers of its unanswered tasks of this epoch.
         busy: the one of them that it was at; None: it was idle.
-        row: of the sample in it that it was at; -1: none in particular.
-        is_told: it was ended on purpose, or another loader that it worked for tells of it.
+        row: of the sample in it that it was at; -1: unknown.
+        is_told: this package ended it, or another loader reports the death.
         cause: what is known of the end of a worker on another machine.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
-        damage: which check of shared memory failed, and the values that it saw, if all workers were
-            ended for it.
+        damage: the failed check of shared memory with the values that it saw, if all workers were
+            killed for it.
     """
 
     worker_id: int
@@ -89,12 +89,12 @@ class WorkerStatus:
         activity: whether it makes a batch; "starting" until its `worker_init_fn` has returned.
         batch: the number of the task in hand, None when it is idle. With a map-style dataset it is
             the number of the batch in its epoch.
-        sample: the row of the sample in hand, -1 when it is at none in particular.
+        sample: the row of the sample in hand; -1: unknown.
         since_s: for how many seconds it has been at that batch.
         thread_id: of its thread, as the system has it; with processes, of the main one: `pid`;
             None: on another machine.
         host: that machine, by its name; None: this one, or it has not started there yet.
-        counts: what it made for this loader; None: it works for no other, and here.
+        counts: of its work for this loader; None: it works for no other loader, on this machine.
     """
 
     worker_id: int
@@ -109,7 +109,7 @@ class WorkerStatus:
 
 
 class Watch(Protocol):
-    """Looks at what workers are at for one loader; see Watchdog. Any thread may call it.
+    """Looks at the samples of workers for one loader; see Watchdog. Any thread may call it.
 
     Attributes:
         own_pause_s: how long a wait may last before the next look; None: there is none.
@@ -118,14 +118,14 @@ class Watch(Protocol):
     own_pause_s: float | None
 
     def look_once(self) -> None:
-        """Tell what takes long, and end workers that hang."""
+        """Log slow samples, and kill workers that hang."""
 
 
 class TaskFeeder(Protocol):
     """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`.
 
     Attributes:
-        times: where those of batches that are taken go.
+        times: the log for the times of batches that are taken.
     """
 
     times: TimesLog
@@ -149,57 +149,57 @@ class TaskFeeder(Protocol):
     def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:
         """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped."""
 
-    def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
-        """Send a task to a worker, -1: to the least busy one; False: it has no room."""
+    def dispatch(self, seq: int, kind: int, payload: Any, worker_id: int = -1) -> bool:
+        """Send a task to a worker, -1: the least busy one; False: it has no space for a task."""
 
     def take(self, timeout: float | None = None) -> Any:
         """Return the next answer, the same one until `accept`.
 
-        A LoDTensorArray, a UserBatch, or a Failure in the batch's place. None: something else wants
-        attention (see `ended_workers` and `failed_worker`), or a worker has room again. False:
-        nothing came within `timeout` seconds (None: wait as long as it takes).
+        A LoDTensorArray, a UserBatch, or a Failure in the batch's place. None: a notice: see
+        `ended_workers` and `failed_worker`, or a worker has space for a task again. False: no
+        answer came within `timeout` seconds (None: no limit).
         """
 
     def accept(self) -> None:
-        """Count the answer that was taken as used; `take` returns the next one from now on."""
+        """Accept the answer that was taken; `take` returns the next one from now on."""
 
-    def drop_task(self, seq: int, worker: int, is_end: bool = False) -> None:
-        """Put a Failure in the place of a task that is not answered."""
+    def drop_task(self, seq: int, worker_id: int, is_end: bool = False) -> None:
+        """Drop a task, and put a Failure in the place of its answer."""
 
     def ended_workers(self) -> list[int]:
         """Return the workers whose process ended and was not replaced yet."""
 
     def failed_worker(self) -> Failure | None:
-        """Return what a worker sent that could not start, once in each run."""
+        """Return the Failure of a worker that could not start, once in each run."""
 
-    def detach(self, worker: int) -> LostTasks:
-        """Forget a worker that ended; returns what it did not answer."""
+    def detach(self, worker_id: int) -> LostTasks:
+        """Detach a worker that ended; returns its unanswered tasks."""
 
     @property
     def has_initial_states(self) -> bool:
         """Whether all workers that had a TASK_ENTER have begun the epoch, or ended."""
 
-    def initial_state(self, worker: int) -> Any:
-        """Return what a worker answered to a TASK_ENTER, once; None: nothing."""
+    def initial_state(self, worker_id: int) -> Any:
+        """Return the answer of a worker to a TASK_ENTER, once; None: there is none."""
 
-    def worker_progress(self, worker: int) -> WorkerProgress:
-        """Return what a worker is at."""
+    def worker_progress(self, worker_id: int) -> WorkerProgress:
+        """Return the batch and the sample that a worker is at."""
 
     @property
     def paused_s(self) -> float:
-        """For how many seconds this process did not run: it was stopped."""
+        """The seconds for which this process was stopped."""
 
     def clock_s(self) -> float:
-        """Return the time by a clock that stands while this process does not run."""
+        """Return the time by a clock that leaves out pauses of this process."""
 
     def watch_pauses(self, tick_s: float) -> None:
-        """Notice also what pauses come while nobody waits for a batch, by a look each `tick_s`."""
+        """Notice pauses also while nobody waits for a batch, by a look each `tick_s` seconds."""
 
     def is_busy(self) -> bool:
         """Whether any worker has a task."""
 
     def trim(self) -> None:
-        """Have the memory of released batches given back."""
+        """Return the memory of released batches to the system."""
 
 
 class Backend(Protocol):
@@ -207,7 +207,8 @@ class Backend(Protocol):
 
     Attributes:
         works_ahead: batches may be made before the consumer waits for them.
-        takes_keys: dataset keys come as they are; else encoded, see `reader._core.wire.channel`.
+        takes_keys: tasks carry dataset keys as they are; else encoded, see
+            `reader._core.wire.channel`.
 
     Args:
         config: what each worker is given.
@@ -231,15 +232,15 @@ class Backend(Protocol):
 
     @property
     def feeder(self) -> TaskFeeder:
-        """What sends tasks and takes answers."""
+        """The feeder: sends tasks and takes answers."""
 
     @property
     def num_workers(self) -> int:
-        """How many may take tasks, 1 or more."""
+        """How many workers may take tasks, 1 or more."""
 
     @property
     def started(self) -> int:
-        """How many of them there are by now."""
+        """How many of them have been started."""
 
     @property
     def window(self) -> int:
@@ -247,11 +248,11 @@ class Backend(Protocol):
 
     @property
     def rng_lock(self) -> GlobalRngLock | None:
-        """What guards the global random state where workers share it with the trainer."""
+        """The lock of the global random state, if workers share it with the trainer."""
 
     @property
     def arena(self) -> Arena | None:
-        """Where batches lie; None: nowhere yet, or no more."""
+        """The arena; None: there is none yet, or it is closed."""
 
     @property
     def is_usable(self) -> bool:
@@ -259,44 +260,44 @@ class Backend(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody closed it."""
+        """Whether it is not closed."""
 
     def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
-        """An epoch begins, or resumes where `cursor` is.
+        """Begin an epoch, or resume it at `cursor`.
 
-        `send_starts` sends each worker its EpochStart. It is sent with the first task anyway; a
-        backend that needs it before calls it here.
+        `send_starts` sends each worker its EpochStart. The first task sends it, too; a backend that
+        needs it earlier calls it here.
         """
 
     def replace_ended(self) -> list[Death]:
-        """Start new workers in the place of those that ended, and report these."""
+        """Start new workers in the place of those that ended; returns the deaths."""
 
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """Name a worker in a message."""
 
     def open_error(self, payload: Any) -> WorkerError:
         """Decode what a worker sent in the place of a batch."""
 
-    def kill_worker(self, worker: int) -> bool:
-        """End a worker that hangs, so that it is replaced; False: it cannot be ended."""
+    def kill_worker(self, worker_id: int) -> bool:
+        """Kill a worker that hangs, so that it is replaced; False: it cannot be killed."""
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
-        """Note what looks at the workers for the iterator that has this backend.
+        """Note the Watch of the iterator that has this backend.
 
-        Returns what finds those of other loaders that share the workers.
+        Returns a function that finds those of other loaders with the same workers.
         """
 
     def cancel_epoch(self) -> None:
-        """Drop what is in flight as it comes in. Waits for nothing."""
+        """Drop the answers of tasks in flight as they come. Blocks on nothing."""
 
     def close_soon(self, grace_s: float | None = None) -> None:
-        """End the workers; a thread of its own does the waiting."""
+        """Close the workers; a thread of its own waits for them."""
 
     def close(self, grace_s: float | None = None) -> None:
         """End the workers and wait for their end. Idempotent.
 
-        `grace_s`: that they may take to finish the samples that they are at; None: 5, but none
-        where an exception drops what is closed.
+        `grace_s`: the seconds that they have to finish their samples; None: 5, but 0 where an
+        exception drops the backend.
         """
 
     @property
@@ -304,4 +305,4 @@ class Backend(Protocol):
         """A handle of each worker, as `multiprocessing.Process` has it, in their order."""
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each worker does just now."""
+        """Return what each worker does at this moment."""

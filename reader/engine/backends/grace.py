@@ -1,6 +1,7 @@
-"""How long worker processes that are to end may still work, and the wait for their ends.
+"""The grace of worker processes at their end, and the wait for it.
 
-Imports the standard library alone. Whoever ends workers waits; any thread may shorten that time.
+Imports the standard library alone. The thread that closes workers waits; any thread may shorten the
+grace.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ __all__ = ["BETWEEN_S", "EXIT_S", "GRACE_S", "INTERRUPTS", "Grace", "await_ends"
 
 GRACE_S = 5.0  # for a worker to finish its sample when a loop was left early
 EXIT_S = 1.0  # the same, when the program ends
-INTERRUPTS = 20  # signals that interrupt a sample, until it ends; then SIGKILL
-BETWEEN_S = 0.05  # two of them: one that comes just before a system call is noticed only behind it
-_STEP_S = 0.5  # of a wait: a longer one was no wait, but a stop of this process
+INTERRUPTS = 20  # signals that interrupt a sample; then SIGKILL
+BETWEEN_S = 0.05  # two: one that comes just before a system call is noticed only after it
+_STEP_S = 0.5  # of a wait: a longer one was a stop of this process
 
 
 def grace_of(kind: type[BaseException] | None) -> float | None:
-    """Return the seconds for workers of a block that is left: none by an exception, else None."""
+    """Return the grace at the end of a `with` block: 0 after an exception, else None."""
     is_error = kind is not None and not issubclass(kind, (GeneratorExit, SystemExit))
     return 0.0 if is_error else None
 
@@ -31,8 +32,7 @@ def grace_of(kind: type[BaseException] | None) -> float | None:
 def await_ends(fds: Iterable[int], seconds: float | None) -> bool:
     """Wait until all processes have ended, by their pidfds; False: some run after so many seconds.
 
-    Only time counts in which this process runs, too: one that was stopped (SIGSTOP, a debugger) has
-    not waited.
+    The time in which this process is stopped (SIGSTOP, a debugger) does not count.
     """
     grace = Grace()
     if seconds is not None:
@@ -41,7 +41,7 @@ def await_ends(fds: Iterable[int], seconds: float | None) -> bool:
 
 
 class Grace:
-    """The time in which workers that are to end may finish their samples; any thread may cut it."""
+    """The time in which workers may finish their last samples; any thread may shorten it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Grace:
         self._asked: collections.deque[float] = collections.deque()
 
     def open(self) -> None:
-        """Begin anew, and have a wait notice at once that the time is cut.
+        """Begin anew; from now on a wait notices at once that the time was shortened.
 
         Raises:
             OSError: the system refuses a descriptor.

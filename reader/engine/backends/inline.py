@@ -30,9 +30,9 @@ class InlineBackend:
     """Makes batches in the thread that takes them.
 
     Args:
-        config: what a worker would be given.
+        config: as of a worker.
         max_bytes: limit of the memory in which samples are stacked; None: what the machine has.
-        spare: such memory of earlier iterators.
+        spare: the memory of earlier iterators.
         convert: makes the user's batch of what is not stacked; see LocalChannel.
     """
 
@@ -50,24 +50,32 @@ class InlineBackend:
     ) -> None:
         self.rng_lock = GlobalRngLock() if config.seeds_each_batch else None
         make_memory = functools.partial(_make_memory, config, max_bytes)
+        self._base_seed = config.base_seed
         self._channel = LocalChannel(make_memory, spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
         self.feeder = LocalFeeder(self._channel, _stepping(self._loop))
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, and shares no memory with the process that forked this one."""
+        """Whether it is open, and in the process that made it."""
         return self._channel.is_usable
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody closed it."""
+        """Whether it is not closed."""
         return not self._channel.is_closed
 
     @property
     def arena(self) -> Arena | None:
         """Where samples are stacked; None before the first, and at the end."""
         return self._channel.arena
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no epoch has left anything in it, so that it may serve another iterator."""
+        loop = self._loop
+        is_at_start = loop.start_error is None and loop.base_seed == self._base_seed
+        return is_at_start and self._channel.is_idle and loop.fetcher.is_stateless
 
     def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
         """Begin the epoch of the dataset now, and note the state that it has then."""
@@ -103,10 +111,10 @@ class InlineBackend:
             self._loop.start_error = error
 
     def replace_ended(self) -> list[Death]:
-        """Return nothing: nobody dies."""
+        """Return nothing: no worker can die."""
         return []
 
-    def name_of(self, worker: int) -> str:  # noqa: ARG002
+    def name_of(self, worker_id: int) -> str:  # noqa: ARG002
         """Name the worker in a message."""
         return "the thread that iterates (num_workers=0)"
 
@@ -116,15 +124,15 @@ class InlineBackend:
 
     @property
     def handles(self) -> list[Any]:
-        """Nobody."""
+        """The handles of workers: none."""
         return []
 
     def statuses(self) -> list[WorkerStatus]:
         """Return nothing: there is no worker."""
         return []
 
-    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
-        """Return False: no thread can be ended."""
+    def kill_worker(self, worker_id: int) -> bool:  # noqa: ARG002
+        """Return False: a thread cannot be killed."""
         return False
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
@@ -136,7 +144,7 @@ class InlineBackend:
         self.feeder.begin_run(0)
 
     def close_soon(self, grace_s: float | None = None) -> None:  # noqa: ARG002  no workers
-        """Let go of the arena: when the batch in hand is made, if another thread makes one."""
+        """Release the arena, after the batch in hand if another thread makes one."""
         self.feeder.close()
 
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
@@ -150,7 +158,7 @@ def _make_memory(config: WorkerConfig, max_bytes: int | None) -> LocalMemory:
 
 
 def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:
-    """Return what does a task as the worker would, and leaves no trace in the thread."""
+    """Return a function that does a task as a worker would, and leaves no trace in the thread."""
     do = loop.step
 
     def step(kind: int, payload: Any) -> None:

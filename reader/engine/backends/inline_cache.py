@@ -1,7 +1,7 @@
 """The inline backends of an engine: one for each of its iterators, with memory that they hand on.
 
-Imports the inline backend. It has the methods of a PoolCache; nothing has to be ended but the
-memory in which samples are stacked.
+Imports the inline backend. It has the methods of a PoolCache; it closes only the memory in which
+samples are stacked.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class InlineCache:
         self._convert = self._converting(policy.batch)
         # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
         self._backends: list[weakref.ref[InlineBackend]] = []
+        self._idle: list[InlineBackend] = []  # one at most, but for threads
         self._spare: list[LocalMemory] = []  # of backends that were closed
 
     def _converting(self, policy: BatchPolicy) -> Callable[[Any], Any] | None:
-        """Return what makes the user's batch of what is not stacked; None: it is packed first."""
+        """Return the converter of samples that are not stacked; None: they are packed first."""
         config = self._config
         if config.places[0].kind != "cpu":
             return None
@@ -57,10 +58,15 @@ class InlineCache:
         return None
 
     def take_idle(self) -> None:
-        """Return None: a backend serves one iterator."""
+        """Return None: `start` returns an idle backend, too."""
 
     def start(self) -> InlineBackend:
-        """Return a new backend."""
+        """Return a backend for the caller alone."""
+        while self._idle:
+            backend = self._idle.pop()
+            if backend.is_fresh:  # else the dataset has changed, or a fork's parent has its memory
+                return backend
+            backend.close()
         made = InlineBackend(
             self._worker_config, self._config.max_bytes, self._spare, self._convert
         )
@@ -69,8 +75,12 @@ class InlineCache:
         return made
 
     def release(self, backend: Backend) -> None:
-        """Close a backend, whose memory the next one takes. Idempotent."""
-        backend.close()
+        """Keep a backend for the next iterator, or close it: the next one takes its memory."""
+        if isinstance(backend, InlineBackend) and not self._idle and backend.is_fresh:
+            backend.cancel_epoch()
+            self._idle.append(backend)
+        else:
+            backend.close()
 
     @property
     def newest(self) -> InlineBackend | None:
@@ -84,11 +94,12 @@ class InlineCache:
         return self._spare[0].arena if found is None and self._spare else found
 
     def arena_stats(self) -> dict[str, Any] | None:
-        """Return the counts of the memory in which samples are stacked; None: there is none."""
+        """Return the counts of the memory for stacked samples; None: there is none."""
         return arena_stats(self._arena, None)
 
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """Close all backends; iterators that have one then raise. Idempotent."""
+        self._idle.clear()
         for found in self._backends:
             backend = found()
             if backend is not None:

@@ -130,10 +130,10 @@ class Pool(Finalized, abc.ABC):
     def set_active(self, count: int) -> list[int]:
         """Have so many workers take tasks; returns those that were started for it."""
         new = list(range(self.started, count))
-        for worker in new:
-            self._start_worker(worker)
-        for worker in range(self.started):
-            self.feeder.rest(worker, worker >= count)
+        for worker_id in new:
+            self._start_worker(worker_id)
+        for worker_id in range(self.started):
+            self.feeder.rest(worker_id, worker_id >= count)
         self._active = count
         return new
 
@@ -143,7 +143,7 @@ class Pool(Finalized, abc.ABC):
         self.arena.uncached_from = self._config.uncached_from(count)
 
     @abc.abstractmethod
-    def _start_worker(self, worker: int) -> None:
+    def _start_worker(self, worker_id: int) -> None:
         """Start one more, and count it.
 
         Raises:
@@ -151,17 +151,17 @@ class Pool(Finalized, abc.ABC):
         """
 
     def busy_s(self) -> float:
-        """Return the seconds that all workers took for batches so far, those in hand included."""
+        """Return the seconds that all workers spent on batches so far, those in hand included."""
         feeder = self.feeder
         return sum(
-            feeder.worker_counts(worker).busy_s + feeder.worker_progress(worker).seconds
-            for worker in range(self.started)
+            feeder.worker_counts(worker_id).busy_s + feeder.worker_progress(worker_id).seconds
+            for worker_id in range(self.started)
         )
 
     def clock(self) -> WorkerClock | None:
-        """Return what the system knows of the time of all workers; None: it does not tell."""
+        """Return the CPU times of all workers by the system's clock; None: unknown."""
         if any(handle.thread_id is None for handle in self.handles):
-            return None  # it is none of this machine
+            return None  # it is on another machine
         found = [worker_clock(handle.pid, handle.thread_id) for handle in self.handles]
         known = [clock for clock in found if clock is not None]
         if len(known) < len(found):
@@ -175,12 +175,12 @@ class Pool(Finalized, abc.ABC):
 
     @property
     def wanted(self) -> int | None:
-        """How many tasks in flight keep workers elsewhere busy; None: it is not known."""
+        """How many tasks in flight keep workers on other machines busy; None: unknown."""
         return None
 
     def has_begun(self, count: int) -> bool:
         """Whether each of so many workers has made a batch."""
-        return all(self.feeder.worker_counts(worker).batches for worker in range(count))
+        return all(self.feeder.worker_counts(worker_id).batches for worker_id in range(count))
 
     @property
     def is_usable(self) -> bool:
@@ -205,7 +205,7 @@ class Pool(Finalized, abc.ABC):
         """See Backend."""
 
     @abc.abstractmethod
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """See Backend."""
 
     @abc.abstractmethod
@@ -213,7 +213,7 @@ class Pool(Finalized, abc.ABC):
         """See Backend."""
 
     @abc.abstractmethod
-    def kill_worker(self, worker: int) -> bool:
+    def kill_worker(self, worker_id: int) -> bool:
         """See Backend."""
 
     @property
@@ -226,33 +226,33 @@ class Pool(Finalized, abc.ABC):
         return list
 
     def cancel_epoch(self) -> None:
-        """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
+        """Make the epoch stale: answers in flight are dropped as they come. Blocks on nothing."""
         self.feeder.begin_run(0)
         self.feeder.notify()
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each worker does just now."""
+        """Return what each worker does at this moment."""
         found = []
-        for worker, handle in enumerate(self.handles):
+        for worker_id, handle in enumerate(self.handles):
             if not self.is_usable or not handle.is_alive():
-                ended = WorkerStatus(worker, handle.pid, WorkerActivity.ENDED, host=handle.host)
+                ended = WorkerStatus(worker_id, handle.pid, WorkerActivity.ENDED, host=handle.host)
                 found.append(ended)
                 continue
-            counts = None  # this machine's own clocks tell more, but of each process in all
+            counts = None  # the clocks of this machine tell more, but of a whole process
             if self._is_shared or handle.host is not None:
-                counts = self.feeder.worker_counts(worker)
-            _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker)
+                counts = self.feeder.worker_counts(worker_id)
+            _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker_id)
             activity = WorkerActivity.BUSY
             if batch is None:
                 activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
             at = batch, sample, since_s, handle.thread_id, handle.host, counts
-            found.append(WorkerStatus(worker, handle.pid, activity, *at))
+            found.append(WorkerStatus(worker_id, handle.pid, activity, *at))
         return found
 
     # -- ending ----------------------------------------------------------------------------------
 
     def close(self, grace_s: float | None = None) -> None:
-        """End the workers and wait for their end. Idempotent.
+        """Close the workers and wait for their end. Idempotent.
 
         A worker process finishes the sample that it is at, in `grace_s` seconds at most, is then
         interrupted, and killed after another second; one between two samples ends at once. A later
@@ -260,7 +260,7 @@ class Pool(Finalized, abc.ABC):
         stay valid. Ctrl-C ends the waiting, not the closing.
 
         Args:
-            grace_s: None: 5 s; none where an exception drops what is closed.
+            grace_s: None: 5 s; 0 where an exception drops the pool.
         """
         self.close_soon(grace_s)
         if self._generation == fork_generation() and self._closer is not threading.current_thread():
@@ -268,12 +268,12 @@ class Pool(Finalized, abc.ABC):
                 pass
 
     def close_soon(self, grace_s: float | None = None) -> None:
-        """As `close`, but a thread of its own does the waiting."""
+        """As `close`, but a thread of its own waits."""
         if self._generation != fork_generation() or self._state is PoolState.CLOSED:
             return  # a forked child owns nothing of this
         if grace_s is None:
             grace_s = 0.0 if is_unwinding() else GRACE_S
-        with interrupt_after():  # the feeder looks at the arena, others at the state
+        with interrupt_after():  # the feeder reads the arena, others the state
             self._limit(grace_s)
             self._state = PoolState.CLOSING
             if self._closer is None:
@@ -294,9 +294,9 @@ class Pool(Finalized, abc.ABC):
                 raise
 
     def finalize(self) -> None:
-        """End the workers, where nobody has."""
+        """Close the workers, unless they are closed."""
         if self._state is PoolState.CLOSED:
-            self._drop_threads()  # now: a signal's exception in a later free would be lost
+            self._drop_threads()  # now: Python drops a signal's exception in a later free
         elif self._generation == fork_generation():
             pool_registry.add(self)  # the garbage collector has cleared weak references to it
             self.close_soon()
@@ -318,22 +318,22 @@ class Pool(Finalized, abc.ABC):
         finally:
             self._state = PoolState.CLOSED
             pool_registry.remove(self)
-            if self._open_lock.locked():  # else it was interrupted before
+            if self._open_lock.locked():  # it is not locked after an interrupt
                 self._open_lock.release()
 
     @abc.abstractmethod
     def _stop_workers(self) -> None:
-        """End the workers, by signals if they do not end by themselves."""
+        """Stop the workers; those that do not end by themselves get signals."""
 
     def _limit(self, grace_s: float) -> None:
-        """Let workers finish their samples for so many seconds from now at most."""
+        """Limit the time in which workers may finish their samples, in seconds from now."""
 
     def _kill_workers(self) -> None:
-        """End them at once, where that can be done."""
+        """Kill the workers, where that can be done."""
 
     @abc.abstractmethod
     def _release(self) -> bool:
-        """Free what the workers had. Returns whether none of them can use the arena any more."""
+        """Release the resources of the workers. Returns whether none of them can use the arena."""
 
 
 def _check_unpatched(config: WorkerConfig) -> None:

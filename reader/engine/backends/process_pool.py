@@ -1,7 +1,7 @@
-"""Pools of worker processes: started, noticed when they die, replaced, and ended.
+"""Pools of worker processes: they are started, replaced when they die, and closed.
 
-Imports the core, workers and what starts processes. See `pool` for its life; the lock of the
-processes keeps one from being started that the closing thread never sees.
+Imports the core, workers and what starts processes. See `pool` for its life; under the lock of the
+processes none starts that the closing thread does not see.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ProcessPool(Pool):
 
     Args:
         config, window, max_bytes, active: see Pool.
-        start_method: of multiprocessing; None: what Python's own default is.
-        processes: those of several loaders; None: it starts its own.
+        start_method: of multiprocessing; None: Python's own default.
+        processes: of several loaders; None: the pool starts its own.
 
     Raises:
         ConfigError: the dataset cannot be pickled (spawn, forkserver).
@@ -65,23 +65,23 @@ class ProcessPool(Pool):
         for worker_id in range(self._active):
             self._start_worker(worker_id)
 
-    def _start_worker(self, worker: int) -> None:
-        # or a process would start that the closing thread never sees
+    def _start_worker(self, worker_id: int) -> None:
+        # else a process could start that the closing thread does not see
         with interrupt_after(), self._processes.lock:
             if not self.is_open:
                 raise ReaderError("the loader was closed while its workers were being started")
-            self._start_process(worker)
-            self.started = worker + 1
+            self._start_process(worker_id)
+            self.started = worker_id + 1
 
-    def _start_process(self, worker: int) -> None:
+    def _start_process(self, worker_id: int) -> None:
         with interrupt_after():
             try:
                 pidfd = self._processes.start(
-                    worker, self.arena, self.feeder.bell, self._keep_slots
+                    worker_id, self.arena, self.feeder.bell, self._keep_slots
                 )
             except OSError as error:
-                raise refused(f"worker {worker}", error) from error
-            self.feeder.attach(worker, pidfd)
+                raise refused(f"worker {worker_id}", error) from error
+            self.feeder.attach(worker_id, pidfd)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -97,58 +97,62 @@ class ProcessPool(Pool):
         processes = self._processes
         exits: dict[int, tuple[int, int | None]] = {}  # pid and exit code
         ended = self.feeder.ended_workers()
-        if not all(processes.has_ended(worker) for worker in ended):
+        if not all(processes.has_ended(worker_id) for worker_id in ended):
             self._kill_damaged()  # the feeder sent SIGKILL, which may not reach them
-        for worker in ended:
-            exits[worker] = processes.reap(worker)
+        for worker_id in ended:
+            exits[worker_id] = processes.reap(worker_id)
         damage = self.feeder.examine(ended)
         rows: dict[int, int] = {}
         found = {
-            worker: self.feeder.found_by(pid) for worker, (pid, code) in exits.items() if code == 1
+            worker_id: self.feeder.found_by(pid)
+            for worker_id, (pid, code) in exits.items()
+            if code == 1
         }
         if damage is not None:
-            # what else of the arena is damaged shows only when it is met: all of it is replaced
-            _log.warning("%s", _words(damage, {worker: pid for worker, (pid, _) in exits.items()}))
+            # other parts of the arena may be damaged, too: all of it is replaced
+            _log.warning(
+                "%s", _words(damage, {worker_id: pid for worker_id, (pid, _) in exits.items()})
+            )
             self._kill_damaged()
-            for worker in processes.running:
-                exits[worker] = processes.reap(worker)
+            for worker_id in processes.running:
+                exits[worker_id] = processes.reap(worker_id)
             ended = sorted(exits)
             with interrupt_after():
                 lost = dict(enumerate(self.feeder.detach_all()))
         else:
-            rows = {worker: self.feeder.worker_progress(worker).row for worker in ended}
-            lost = {worker: self.feeder.detach(worker) for worker in ended}
-        for worker in ended:
-            processes.release(worker)
-            pid, exitcode = exits[worker]
+            rows = {worker_id: self.feeder.worker_progress(worker_id).row for worker_id in ended}
+            lost = {worker_id: self.feeder.detach(worker_id) for worker_id in ended}
+        for worker_id in ended:
+            processes.release(worker_id)
+            pid, exitcode = exits[worker_id]
             is_of_all = exitcode == -signal.SIGKILL or processes.refusal
             deaths.append(
                 Death(
-                    worker,
+                    worker_id,
                     pid,
                     exitcode,
-                    *lost[worker],
-                    damage=damage if is_of_all else found.get(worker),
-                    row=rows.get(worker, -1),
-                    is_told=damage is None and processes.is_told(worker),
-                    cause=processes.cause_of(worker),
+                    *lost[worker_id],
+                    damage=damage if is_of_all else found.get(worker_id),
+                    row=rows.get(worker_id, -1),
+                    is_told=damage is None and processes.is_told(worker_id),
+                    cause=processes.cause_of(worker_id),
                 )
             )
         if damage is not None:
             self._renew_arena()
-        for worker in ended:
-            self._start_process(worker)
+        for worker_id in ended:
+            self._start_process(worker_id)
 
     def _kill_damaged(self) -> None:
-        """End all workers; where the system refuses to send them a signal, after their batch."""
+        """Kill all workers; if the system refuses the signal, stop them after their batch."""
         self._processes.kill_all()
         if self._processes.refusal is not None:
             self.arena.stop()
 
-    def kill_worker(self, worker: int) -> bool:
-        """End the process of a worker at once; see Backend."""
+    def kill_worker(self, worker_id: int) -> bool:
+        """Kill the process of a worker; see Backend."""
         with self._processes.lock:
-            return self._processes.kill(worker)
+            return self._processes.kill(worker_id)
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
         """See Backend."""
@@ -159,15 +163,15 @@ class ProcessPool(Pool):
         """A handle of each worker, in the order of their numbers; of the last where it died."""
         return self._processes.handles
 
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """Name a worker in a message."""
-        process = self._processes.process_of(worker)
+        process = self._processes.process_of(worker_id)
         if process is None:
-            pid = self.feeder.worker_progress(worker)[0]
-            if not pid and worker < len(self.handles):  # it has not written it yet
-                pid = self.handles[worker].pid or 0
+            pid = self.feeder.worker_progress(worker_id)[0]
+            if not pid and worker_id < len(self.handles):  # the worker has not written its pid yet
+                pid = self.handles[worker_id].pid or 0
             process = f"pid {pid}" if pid else "not started yet"
-        return f"worker {worker} ({process})"
+        return f"worker {worker_id} ({process})"
 
     @property
     def capacity(self) -> int | None:
@@ -180,8 +184,8 @@ class ProcessPool(Pool):
         return self._processes.wanted
 
     def open_error(self, payload: Any) -> WorkerError:
-        """Open what a worker sent in the place of a batch."""
-        with interrupt_after():  # decoding goes on after any exception, also one of a handler
+        """Decode what a worker sent in the place of a batch."""
+        with interrupt_after():  # decoding continues after an exception, also one of a handler
             found: WorkerError = pickle.loads(payload)
             if found.is_nothing:
                 return found
@@ -194,7 +198,7 @@ class ProcessPool(Pool):
         self._processes.grace.limit(grace_s)
 
     def _stop_workers(self) -> None:
-        """Let them finish their samples, then interrupt these, then SIGKILL; reap."""
+        """Let workers finish their samples, then interrupt them, then kill them; reap."""
         self._processes.stop()
 
     def _release(self) -> bool:
@@ -206,10 +210,10 @@ class ProcessPool(Pool):
         self._processes.kill_all()
 
 
-def _is_ready(feeder: Feeder, worker: int) -> bool:
+def _is_ready(feeder: Feeder, worker_id: int) -> bool:
     """Whether a worker has said that it runs."""
     try:
-        return feeder.worker_progress(worker).is_ready
+        return feeder.worker_progress(worker_id).is_ready
     except ReaderError:  # the pool was closed
         return False
 

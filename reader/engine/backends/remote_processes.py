@@ -1,7 +1,7 @@
-"""The remote workers of a pool, as a pool of processes sees its processes.
+"""The remote workers of a pool, behind the protocol of its processes.
 
-Imports the lander and what starts processes. See Processes: a worker has a pipe in the place of a
-pidfd, which the lander closes when the actor has ended, or by ending itself.
+Imports the lander and what starts processes. See Processes. In the place of a pidfd a worker has a
+pipe; its other end closes when the actor or the lander ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["RemoteProcesses"]
 
-_GRACE_S = 0.4  # for the lander, which has none of the user's code, to end its actors
+_GRACE_S = 0.4  # for the lander, which runs no user code, to end its actors
 _LANDER = 0  # its number among the processes
-_MOST_NBYTES = 4096  # of what is told of an end: less than a pipe takes at once
+_MOST_NBYTES = 4096  # of the text about an end: less than a pipe takes at once
 
 
 class RemoteProcesses(WorkerProcesses):
@@ -39,9 +39,9 @@ class RemoteProcesses(WorkerProcesses):
 
     Args:
         backend: where the workers are.
-        in_flight: the most tasks that one may have.
+        in_flight: the most tasks of a worker.
         takes_turns: batch n is made by worker n modulo their number.
-        is_paced: how many tasks there are follows `wanted`.
+        is_paced: `wanted` says how many tasks are in flight.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RemoteProcesses(WorkerProcesses):
         self._capacity: int | None = None
         self._wanted: int | None = None
         self._ends: dict[int, Ended] = {}  # of workers that were reaped
-        self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
+        self._landers: dict[int, BaseProcess] = {}  # by worker
 
     def open(
         self,
@@ -83,7 +83,7 @@ class RemoteProcesses(WorkerProcesses):
             None, "spawn", 1, imports_main=False
         )  # the lander opens nothing of the user's
 
-    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Have the lander start a worker; returns the pipe that is readable when it has ended."""
         if self._control is None or self.has_lander_ended():
             self._start_lander()
@@ -91,14 +91,14 @@ class RemoteProcesses(WorkerProcesses):
             raise InternalError("a remote worker was to be started without a lander")
         read, write = os.pipe()
         try:
-            order = LaunchRequest(worker, keep_slots, self._in_flight, self._is_paced)
+            order = LaunchRequest(worker_id, keep_slots, self._in_flight, self._is_paced)
             self._control.send(order, [arena.fd, bell, write])
         finally:
             os.close(write)
-        self._pipes[worker] = read
-        self._landers[worker] = self._processes[_LANDER]
-        has_ended, kill = (functools.partial(f, worker) for f in (self.has_ended, self.kill))
-        self._remote[worker] = RemoteHandle(worker, has_ended, kill)
+        self._pipes[worker_id] = read
+        self._landers[worker_id] = self._processes[_LANDER]
+        has_ended, kill = (functools.partial(f, worker_id) for f in (self.has_ended, self.kill))
+        self._remote[worker_id] = RemoteHandle(worker_id, has_ended, kill)
         return read
 
     def has_lander_ended(self) -> bool:
@@ -133,43 +133,43 @@ class RemoteProcesses(WorkerProcesses):
         control.theirs.close()
         self._control = control
 
-    def has_ended(self, worker: int) -> bool:
+    def has_ended(self, worker_id: int) -> bool:
         """Whether a worker has ended."""
-        pipe = self._pipes.get(worker)
+        pipe = self._pipes.get(worker_id)
         return pipe is None or is_readable(pipe)
 
-    def reap(self, worker: int) -> tuple[int, int | None]:
-        """Return what is known of the process, which is no exit code."""
-        data = os.read(self._pipes[worker], _MOST_NBYTES)
+    def reap(self, worker_id: int) -> tuple[int, int | None]:
+        """Reap a worker; returns its pid, and None for an exit code."""
+        data = os.read(self._pipes[worker_id], _MOST_NBYTES)
         end = Ended(0, "the process beside this one that brings its batches ended")
         if data:
             end = pickle.loads(data)
-        elif self._landers[worker] is self._processes.get(_LANDER):
-            self._processes[_LANDER].join()  # it ends, or has ended
-        self._ends[worker] = end
-        self._remote[worker].note_end()
+        elif self._landers[worker_id] is self._processes.get(_LANDER):
+            self._processes[_LANDER].join()  # it is ending, or has ended
+        self._ends[worker_id] = end
+        self._remote[worker_id].note_end()
         return end.pid, None
 
-    def cause_of(self, worker: int) -> str | None:
-        """Return what is known of the end that was reaped last."""
-        return self._ends[worker].cause if worker in self._ends else None
+    def cause_of(self, worker_id: int) -> str | None:
+        """Return the cause of the end that was reaped last."""
+        return self._ends[worker_id].cause if worker_id in self._ends else None
 
-    def is_told(self, worker: int) -> bool:
+    def is_told(self, worker_id: int) -> bool:
         """Whether the lander told of the end that was reaped last."""
-        return worker in self._ends and self._ends[worker].is_told
+        return worker_id in self._ends and self._ends[worker_id].is_told
 
-    def release(self, worker: int) -> None:
+    def release(self, worker_id: int) -> None:
         """Close the pipe of a worker that has ended."""
-        os.close(self._pipes.pop(worker))
+        os.close(self._pipes.pop(worker_id))
 
-    def kill(self, worker: int) -> bool:
-        """End a worker at once."""
+    def kill(self, worker_id: int) -> bool:
+        """Kill a worker."""
         if self._control is None:
             return False
-        return self._control.tell(Kill(worker))
+        return self._control.tell(Kill(worker_id))
 
     def kill_all(self) -> None:
-        """End the lander, and so all."""
+        """Kill the lander, and so all workers."""
         super().kill_all()
 
     @property
@@ -183,10 +183,10 @@ class RemoteProcesses(WorkerProcesses):
         self._hear()
         return [handle for _, handle in sorted(self._remote.items())]
 
-    def process_of(self, worker: int) -> str | None:
+    def process_of(self, worker_id: int) -> str | None:
         """Name the process of a worker, and its machine."""
         self._hear()
-        handle = self._remote.get(worker)
+        handle = self._remote.get(worker_id)
         if handle is None or handle.pid is None:
             return "not started yet"
         return f"pid {handle.pid} on {handle.host}"
@@ -204,7 +204,7 @@ class RemoteProcesses(WorkerProcesses):
         return self._wanted
 
     def _hear(self) -> None:
-        """Note what the lander has told since."""
+        """Note the messages of the lander."""
         for told in () if self._control is None else self._control.heard():
             if isinstance(told, Capacity):
                 self._capacity = told.num_workers
@@ -214,7 +214,7 @@ class RemoteProcesses(WorkerProcesses):
                 self._remote[told.worker].note_start(told.host, told.pid)
 
     def stop(self) -> None:
-        """Have the lander end, and its actors with it."""
+        """Stop the lander and its actors."""
         with self.lock:
             if self._control is not None:
                 self._control.tell(Stop())

@@ -1,4 +1,4 @@
-"""The part of one loader in worker processes that several share: its arena, and who works in it.
+"""The part of one loader in shared worker processes: its arena, and the processes in it.
 
 Imports the shared workers and their messages. It belongs to the pool of one iterator, and takes
 the lock of the workers where they are started or ended.
@@ -26,7 +26,7 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["SharedProcesses"]
 
-_LOOK_S = 0.002  # between two looks at workers that are to leave an arena, at first
+_LOOK_S = 0.002  # between two looks whether workers have left an arena, at first
 _SLOW_S = 0.02  # and later
 # A dataset with one of these keeps what belongs to an epoch, and an iterable one its position: two
 # iterators cannot use one copy of it.
@@ -34,7 +34,7 @@ _OF_EPOCH = ("set_epoch", "load_state_dict")
 
 
 class SharedProcesses:
-    """The part of one loader in the processes: its arena, and which of them work in it.
+    """The part of one loader in the processes: its arena, and the processes that work in it.
 
     See Part and Processes.
 
@@ -55,7 +55,7 @@ class SharedProcesses:
         self._last: dict[int, Life] = {}  # that were reaped
         self._pidfds: dict[int, int] = {}  # duplicates: others may close theirs
         self._numbers: set[int] = set()
-        self._sent: dict[int, Life] = {}  # to which it sent its config
+        self._sent: dict[int, Life] = {}  # the processes that got its config
         self._is_ready: Callable[[int], bool] = lambda _: False
         self._watch: weakref.ref[Watch] | None = None
 
@@ -89,22 +89,22 @@ class SharedProcesses:
             else libraries_of(self._config, pickled.data, pickled.modules)
         )
 
-    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
-        """Have the worker's process work in an arena, and start it where there is none."""
+    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
+        """Have a worker's process work in an arena; start one if there is none."""
         if self._config is None:
             raise InternalError("a worker was to be started before its pool was opened")
         shared, key = self._shared, self.key
-        shared.open(self._libraries)  # again, where another thread has closed it
+        shared.open(self._libraries)  # again, if another thread has closed it
         self.arena = arena
         shared.add_part(self)
         shared.drop_gone()
-        life = shared.life(worker)
+        life = shared.life(worker_id)
         pickled = None
-        if not self._may_use(worker, life):
+        if not self._may_use(worker_id, life):
             try:
                 pickled = self._pickle()
             except ConfigError as error:
-                life = self._without(worker, life, error)
+                life = self._without(worker_id, life, error)
         order = Open(
             key,
             self.number,
@@ -117,34 +117,34 @@ class SharedProcesses:
         )
         life.control.send_open(order, arena.fd, bell, pickled)
         if pickled is not None:
-            self._sent[worker] = life
+            self._sent[worker_id] = life
         life.known[key] = weakref.ref(self)
-        self._lives[worker] = life
-        self._numbers.add(worker)
-        self._pidfds[worker] = os.dup(life.pidfd)
-        return self._pidfds[worker]
+        self._lives[worker_id] = life
+        self._numbers.add(worker_id)
+        self._pidfds[worker_id] = os.dup(life.pidfd)
+        return self._pidfds[worker_id]
 
-    def _may_use(self, worker: int, life: Life) -> bool:
-        """Whether a worker has a config for this part, which no other has left its traces in."""
+    def _may_use(self, worker_id: int, life: Life) -> bool:
+        """Whether a worker has a copy of the config that no other part has used."""
         if self._config is None or self.key not in life.known:
             return False
         user = life.known[self.key]
         if user is None:
             return True
         part = user()
-        if part is not None and part.arena is not None and not part.has_given(worker):
+        if part is not None and part.arena is not None and not part.has_given(worker_id):
             return False
         dataset = self._config.dataset
         return self._config.stream is None and not any(hasattr(dataset, n) for n in _OF_EPOCH)
 
-    def has_given(self, worker: int) -> bool:
+    def has_given(self, worker_id: int) -> bool:
         """Whether a worker has the config that this part uses."""
-        return worker not in self._sent or self._is_ready(worker)
+        return worker_id not in self._sent or self._is_ready(worker_id)
 
-    def _without(self, worker: int, life: Life, error: ConfigError) -> Life:
+    def _without(self, worker_id: int, life: Life, error: ConfigError) -> Life:
         """Return a life that has the config, which cannot be pickled."""
         if self.key not in life.known:
-            return self._renewed(worker, error)
+            return self._renewed(worker_id, error)
         user = life.known[self.key]
         part = None if user is None else user()
         if part is not None and part.arena is not None:
@@ -152,9 +152,9 @@ class SharedProcesses:
                 f"{error}. Each iterator of a loader on a WorkerPool needs a copy of this dataset:"
                 " end or drop the one that there is before you begin another"
             ) from error
-        return life  # it goes on with the copy of an iterator that is gone
+        return life  # it takes over the copy of a dropped iterator
 
-    def _renewed(self, worker: int, error: ConfigError) -> Life:
+    def _renewed(self, worker_id: int, error: ConfigError) -> Life:
         """Start processes that inherit the config, which cannot be pickled."""
         shared = self._shared
         if shared.starter is None or not shared.starter.is_fork:
@@ -166,7 +166,7 @@ class SharedProcesses:
                 " them is iterated over, or begin this one while none of the others is in an epoch"
             ) from error
         shared.renew()
-        return shared.life(worker)
+        return shared.life(worker_id)
 
     def _pickle(self) -> PickledConfig:
         if self._config is None:
@@ -177,36 +177,36 @@ class SharedProcesses:
             self._pickled = pickle_config(dataclasses.replace(self._config, prepare=None), remedy)
         return self._pickled
 
-    def has_ended(self, worker: int) -> bool:
+    def has_ended(self, worker_id: int) -> bool:
         """Whether the process of a worker has ended."""
-        return is_readable(self._pidfds[worker])
+        return is_readable(self._pidfds[worker_id])
 
-    def reap(self, worker: int) -> tuple[int, int | None]:
+    def reap(self, worker_id: int) -> tuple[int, int | None]:
         """Wait for the end of a worker's process; returns its pid and exit code."""
-        life = self._lives.pop(worker)
-        self._shared.note_end(worker, life, self)
-        self._last[worker] = life
+        life = self._lives.pop(worker_id)
+        self._shared.note_end(worker_id, life, self)
+        self._last[worker_id] = life
         return life.pid, life.exitcode
 
-    def release(self, worker: int) -> None:
+    def release(self, worker_id: int) -> None:
         """Close the pidfd of a process that was reaped."""
-        os.close(self._pidfds.pop(worker))
+        os.close(self._pidfds.pop(worker_id))
 
-    def is_told(self, worker: int) -> bool:
+    def is_told(self, worker_id: int) -> bool:
         """Whether the last death needs no report from this loader.
 
         Another loader reports it, or it was wanted.
         """
-        life = self._last[worker]
+        life = self._last[worker_id]
         return life.is_wanted or life.teller is not self
 
-    def cause_of(self, worker: int) -> str | None:
+    def cause_of(self, worker_id: int) -> str | None:
         """Return what is known of the end that was reaped last, beside its exit code."""
-        return self._shared.cause_of(worker)
+        return self._shared.cause_of(worker_id)
 
-    def process_of(self, worker: int) -> str | None:
+    def process_of(self, worker_id: int) -> str | None:
         """Name the process of a worker that is none of this machine."""
-        return self._shared.process_of(worker)
+        return self._shared.process_of(worker_id)
 
     @property
     def capacity(self) -> int | None:
@@ -215,18 +215,18 @@ class SharedProcesses:
 
     @property
     def wanted(self) -> int | None:
-        """How many tasks in flight keep workers elsewhere busy."""
+        """How many tasks in flight keep workers on other machines busy."""
         return self._shared.wanted
 
-    def kill(self, worker: int) -> bool:
+    def kill(self, worker_id: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
-        life = self._lives.get(worker)
-        return life is not None and self._shared.kill_life(worker, life)
+        life = self._lives.get(worker_id)
+        return life is not None and self._shared.kill_life(worker_id, life)
 
     def kill_all(self) -> None:
         """Send SIGKILL to all that work for this loader."""
-        for worker, life in list(self._lives.items()):
-            self._shared.kill_life(worker, life)
+        for worker_id, life in list(self._lives.items()):
+            self._shared.kill_life(worker_id, life)
 
     @property
     def running(self) -> list[int]:
@@ -236,16 +236,16 @@ class SharedProcesses:
     @property
     def handles(self) -> list[WorkerHandle]:
         """A handle of each worker, in the order of their numbers; of the last where it died."""
-        return [self._shared.handle(worker) for worker in sorted(self._numbers)]
+        return [self._shared.handle(worker_id) for worker_id in sorted(self._numbers)]
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
-        """Note what looks at the workers for this loader; see Backend."""
+        """Note the Watch of this loader; see Backend."""
         self._watch = weakref.ref(watch)
         return self._watches_beside
 
     @property
     def watch(self) -> Watch | None:
-        """What looks at the workers for this loader."""
+        """The Watch of this loader."""
         return None if self._watch is None else self._watch()
 
     def _watches_beside(self) -> list[Watch]:
@@ -253,22 +253,22 @@ class SharedProcesses:
         return [watch for watch in found if watch is not None]
 
     def stop(self) -> None:
-        """Wait until no process works in the arena any more; end those that stay in it."""
+        """Wait until no process works in the arena; kill those that stay in it."""
         busy = self._stay(self.grace)
         for _ in range(INTERRUPTS):
             if not busy:
                 break
             with self.lock:
-                for worker in busy:
-                    self._shared.interrupt_life(worker, self._lives[worker])
+                for worker_id in busy:
+                    self._shared.interrupt_life(worker_id, self._lives[worker_id])
             pause = Grace()
             pause.limit(BETWEEN_S)
             busy = self._stay(pause)
         with self.lock:
-            for worker in busy:  # what it had of other loaders is made again
-                self._shared.kill_life(worker, self._lives[worker])
-            for worker, life in self._sent.items():
-                if not self.has_given(worker):  # nobody knows whether it has the config
+            for worker_id in busy:  # its tasks of other loaders are made again
+                self._shared.kill_life(worker_id, self._lives[worker_id])
+            for worker_id, life in self._sent.items():
+                if not self.has_given(worker_id):  # it may or may not have the config
                     life.known.pop(self.key, None)
 
     def _stay(self, grace: Grace) -> list[int]:
@@ -279,15 +279,16 @@ class SharedProcesses:
                 break
             began = time.monotonic()
             pause.wait(look_s)
-            grace.spend(min(time.monotonic() - began, 2 * look_s))  # more: this process was stopped
+            # a longer wait: this process was stopped
+            grace.spend(min(time.monotonic() - began, 2 * look_s))
             look_s = min(_SLOW_S, 1.1 * look_s)
         return busy
 
-    def _is_at_work(self, worker: int) -> bool:
-        return self._shared.is_at(worker, self) and not self.has_ended(worker)
+    def _is_at_work(self, worker_id: int) -> bool:
+        return self._shared.is_at(worker_id, self) and not self.has_ended(worker_id)
 
     def close(self) -> None:
-        """Let go of the processes, which work for others."""
+        """Release the processes, which work for other loaders."""
         for fd in self._pidfds.values():
             os.close(fd)
         self._pidfds.clear()

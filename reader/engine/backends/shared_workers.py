@@ -1,4 +1,4 @@
-"""Worker processes that several loaders share: started, told of loaders, reaped, and ended.
+"""Worker processes that several loaders share: they are started, reaped and closed here.
 
 Imports the processes of a pool, what starts them and their messages. One lock guards them; a
 process that died is started again by the first loader that notices, and the others join it.
@@ -58,9 +58,9 @@ class Part(Protocol):
 
     @property
     def watch(self) -> Watch | None:
-        """What looks at the workers for this loader; None: nothing does."""
+        """The Watch of this loader; None: there is none."""
 
-    def has_given(self, worker: int) -> bool:
+    def has_given(self, worker_id: int) -> bool:
         """Whether a worker has the config that this part uses."""
 
 
@@ -68,9 +68,9 @@ class Part(Protocol):
 class Life:
     """A worker process from its start to its end.
 
-    `known`: the loaders whose configs it has, and which part uses that, None: it is as it was
-    inherited; `is_wanted`: this package ended it; `teller`: the loader that tells of its end: the
-    one for which it worked.
+    `known`: the loaders whose configs it has, and the part that uses each, None: it was inherited
+    and is unused; `is_wanted`: this package ended it; `teller`: the loader that reports its end:
+    the one for which it worked.
     """
 
     pid: int
@@ -103,7 +103,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self._begin()
 
     def _begin(self) -> None:
-        """Have no processes; those of a parent are not this process's."""
+        """Begin without processes; those of a parent belong to the parent."""
         self._generation = fork_generation()
         self._lives: dict[int, Life] = {}
         self._parts: list[weakref.ref[Part]] = []
@@ -120,7 +120,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         return key
 
     def number_part(self) -> int:
-        """Return the number of a new part; in a forked process nothing is left of the parent's."""
+        """Return the number of a new part; a forked process begins anew."""
         if self._generation != fork_generation():
             WorkerProcesses.__init__(self)
             self._begin()
@@ -133,18 +133,18 @@ class SharedWorkers(WorkerProcesses, Finalized):
         return {key: member.worker_config for key, member in found.items() if member is not None}
 
     def drop_gone(self) -> None:
-        """Have the workers let go of the configs of loaders that are gone."""
+        """Have the workers drop the configs of loaders that are gone."""
         for key, each in list(self._members.items()):
             if each() is None:
                 del self._members[key]
         for life in self._lives.values():
             for key in life.known.keys() - self._members.keys():
                 if not life.control.tell(DropConfig(key)):
-                    break  # next time: it has much to read
+                    break  # its pipe is full: next time
                 del life.known[key]
 
     def is_used_beside(self, key: int) -> bool:
-        """Whether another loader than that one takes batches now."""
+        """Whether a loader with another key takes batches now."""
         found = [each() for other, each in list(self._members.items()) if other != key]
         return any(member is not None and member.is_in_use for member in found)
 
@@ -155,7 +155,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self._share_budget()
 
     def remove_part(self, part: Part) -> None:
-        """DropConfig the part of a loader, which has none any more."""
+        """Drop the part of a loader."""
         self._parts = [each for each in self._parts if each() not in (None, part)]
         self._share_budget()
 
@@ -176,7 +176,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
 
     @property
     def loaders(self) -> int:
-        """How many there are."""
+        """How many loaders there are."""
         return len(self.configs())
 
     # -- processes -------------------------------------------------------------------------------
@@ -197,21 +197,21 @@ class SharedWorkers(WorkerProcesses, Finalized):
         pool_registry.add(self)
         self.open_starter(None, self._start_method, self.count, find_libraries)
 
-    def life(self, worker: int) -> Life:
-        """Return the life of a worker, which is started where it has none. Call with the lock."""
-        life = self._lives.get(worker)
-        if life is not None and self.has_ended(worker):
-            self.note_end(worker, life)
+    def life(self, worker_id: int) -> Life:
+        """Return the life of a worker; starts one if there is none. Call with the lock."""
+        life = self._lives.get(worker_id)
+        if life is not None and self.has_ended(worker_id):
+            self.note_end(worker_id, life)
             life = None
-        return self._start(worker) if life is None else life
+        return self._start(worker_id) if life is None else life
 
-    def _start(self, worker: int) -> Life:
+    def _start(self, worker_id: int) -> Life:
         if self.starter is None or self._words is None:
             raise InternalError("a shared worker was to be started by a pool that is not open")
         configs = self.configs() if self.starter.is_fork else {}
         with interrupt_after():
-            control = Control(self._words, worker)
-            self._words.enter(worker, 0)
+            control = Control(self._words, worker_id)
+            self._words.enter(worker_id, 0)
             try:
                 job = SharedJob(
                     InheritedFd(control.theirs.fileno()),
@@ -219,68 +219,68 @@ class SharedWorkers(WorkerProcesses, Finalized):
                     self.count,
                     configs,
                 )
-                pidfd = self.start_job(worker, job)
+                pidfd = self.start_job(worker_id, job)
             except BaseException:
                 control.close()
                 raise
             control.theirs.close()
-            pid = self._handles[worker].pid or 0
+            pid = self._handles[worker_id].pid or 0
             life = Life(pid, pidfd, control, dict.fromkeys(configs))
-            self._lives[worker] = life
+            self._lives[worker_id] = life
         return life
 
-    def note_end(self, worker: int, life: Life, teller: Part | None = None) -> None:
+    def note_end(self, worker_id: int, life: Life, teller: Part | None = None) -> None:
         """Reap a process that has ended, or is about to, once.
 
-        `teller`: tells of its end, where it worked for no loader.
+        `teller`: reports its end, if it worked for no loader.
         """
         if life.is_reaped:
             return
         life.is_reaped = True
-        found = [part for part in self.parts if self.is_at(worker, part)]
+        found = [part for part in self.parts if self.is_at(worker_id, part)]
         life.teller = found[0] if found else teller
-        if self._lives.get(worker) is life:
-            del self._lives[worker]
-            life.pid, life.exitcode = self.reap(worker)
-            self.release(worker)
+        if self._lives.get(worker_id) is life:
+            del self._lives[worker_id]
+            life.pid, life.exitcode = self.reap(worker_id)
+            self.release(worker_id)
             life.control.close()
 
-    def is_at(self, worker: int, part: Part) -> bool:
+    def is_at(self, worker_id: int, part: Part) -> bool:
         """Whether a worker runs code for a loader, or ran it when it died."""
-        return self._words is not None and self._words.at(worker) == part.number
+        return self._words is not None and self._words.at(worker_id) == part.number
 
-    def kill_life(self, worker: int, life: Life) -> bool:
-        """End a worker's process, if it is that one; False: the signal cannot be sent."""
-        if self._lives.get(worker) is not life:
+    def kill_life(self, worker_id: int, life: Life) -> bool:
+        """Kill a worker's process, if it is that one; False: the signal cannot be sent."""
+        if self._lives.get(worker_id) is not life:
             return True
         life.is_wanted = True
-        return self.kill(worker)
+        return self.kill(worker_id)
 
-    def interrupt_life(self, worker: int, life: Life) -> None:
+    def interrupt_life(self, worker_id: int, life: Life) -> None:
         """Interrupt what a worker runs for a loader that has stopped, if it is that process."""
-        if self._lives.get(worker) is life:
-            self.interrupt(worker)
+        if self._lives.get(worker_id) is life:
+            self.interrupt(worker_id)
 
     def renew(self) -> None:
-        """End all processes, so that those started next inherit what there is now.
+        """End all processes, so that the next ones inherit the current state.
 
-        They finish the samples that they are at, of epochs that were left, in 5 s at most.
+        They finish their samples, of epochs that were left, in 5 s at most.
         """
         for life in self._lives.values():
             life.is_wanted = True
             life.control.tell(Stop())
         await_ends(self._pidfds.values(), GRACE_S)
-        for worker, life in list(self._lives.items()):
-            self.kill(worker)
-            self.note_end(worker, life)
+        for worker_id, life in list(self._lives.items()):
+            self.kill(worker_id)
+            self.note_end(worker_id, life)
 
-    def handle(self, worker: int) -> WorkerHandle:
+    def handle(self, worker_id: int) -> WorkerHandle:
         """Return the handle of a worker, or of the last process that it had."""
-        return self._handles[worker]
+        return self._handles[worker_id]
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes, in the order of the workers."""
+        """The pids of the processes, in the order of the workers."""
         return [life.pid for _, life in sorted(self._lives.items())]
 
     # -- ending ----------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
 
     def _close(self) -> None:
         self.is_closing = True
-        with self.lock:  # also for the registry: who comes next may open it again
+        with self.lock:  # also for the registry: the next loader may open it again
             try:
                 for life in self._lives.values():
                     life.is_wanted = True
@@ -329,7 +329,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
             os.close(fd)
 
     def finalize(self) -> None:
-        """End the processes, where nobody has, without waiting."""
+        """Close the processes without waiting, unless they are closed."""
         if self._generation != fork_generation() or self.starter is None:
             return
         pool_registry.add(self)  # the garbage collector has cleared weak references to it

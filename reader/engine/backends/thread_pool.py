@@ -1,4 +1,4 @@
-"""Worker threads of the trainer: started, and waited for at their end.
+"""Worker threads of the trainer: they are started, and joined at their end.
 
 Imports the core and workers. See `pool` for its states. Nothing can end a thread that runs the
 user's code: closing waits for it, for a limited time.
@@ -50,16 +50,16 @@ class ThreadPool(Pool):
         self._open(self._start_threads)
 
     def _start_threads(self) -> None:
-        for worker in range(self._active):
-            self._start_worker(worker)
+        for worker_id in range(self._active):
+            self._start_worker(worker_id)
 
-    def _start_worker(self, worker: int) -> None:
+    def _start_worker(self, worker_id: int) -> None:
         channel = WorkerChannel(
-            self.arena, worker, self.feeder.bell, self._keep_slots, available_bytes, self.side
+            self.arena, worker_id, self.feeder.bell, self._keep_slots, available_bytes, self.side
         )
-        self.feeder.attach(worker)
-        self._start_thread(channel, self._config, worker)
-        self.started = worker + 1
+        self.feeder.attach(worker_id)
+        self._start_thread(channel, self._config, worker_id)
+        self.started = worker_id + 1
 
     def _start_thread(
         self, channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int
@@ -69,12 +69,12 @@ class ThreadPool(Pool):
             target=contextvars.copy_context().run,  # a copy for each: one thread enters it
             args=(_work, channel, config, worker_id, self.rng_lock),
             name=name,
-            daemon=True,  # one that is stuck in the user's code does not keep the process
+            daemon=True,  # a thread that is stuck in user code does not keep the process
         )
-        with interrupt_after():  # between these two the thread would run and nobody know of it
+        with interrupt_after():  # else an interrupt could lose a running thread here
             start_thread(thread, f"the worker thread {worker_id}")
             self._threads.append(thread)
-            del thread  # the traceback of what is raised now must not be the last to have it
+            del thread  # the traceback of an exception must not hold the last reference to it
 
     def replace_ended(self) -> list[Death]:
         """Return nothing: a thread does not die by itself."""
@@ -85,19 +85,19 @@ class ThreadPool(Pool):
         """A handle of each worker, in the order of their numbers."""
         return [ThreadHandle(thread) for thread in self._threads]
 
-    def name_of(self, worker: int) -> str:
+    def name_of(self, worker_id: int) -> str:
         """Name a worker in a message."""
         if not self.has_workers:
             return "the worker thread (num_workers=0)"
-        return f"worker thread {worker}"
+        return f"worker thread {worker_id}"
 
     def open_error(self, payload: Any) -> loop.WorkerError:
         """Return what a worker sent in the place of a batch."""
         found: loop.WorkerError = payload
         return found
 
-    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
-        """Return False: no thread can be ended."""
+    def kill_worker(self, worker_id: int) -> bool:  # noqa: ARG002
+        """Return False: a thread cannot be killed."""
         return False
 
     def _drop_threads(self) -> None:
@@ -108,7 +108,7 @@ class ThreadPool(Pool):
         """Do nothing: each thread ends after the sample that it is at."""
 
     def _release(self) -> bool:
-        """Wait for the threads; the user's code in one of them may not end."""
+        """Wait for the threads, with a limit: user code in one of them may not end."""
         if self.rng_lock is not None:
             self.rng_lock.stop()
         deadline = time.monotonic() + _GRACE_S
@@ -126,7 +126,7 @@ def _work(
     worker_id: int,
     rng_lock: GlobalRngLock | None,
 ) -> None:
-    """Run a worker. Send also what ends the loop itself: nobody sees a thread end."""
+    """Run a worker. Send also an exception that ends the loop: no pidfd tells of it."""
     try:
         loop.run(channel, config, worker_id, rng_lock)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What each worker of a loader is given, made of its options and its face's promises.
+"""The config that each worker of a loader gets, made of its options and its face's policy.
 
 Imports the worker's config and what is known of datasets. It keeps nothing.
 """
@@ -20,6 +20,8 @@ __all__ = ["make_worker_config"]
 
 def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
     """Return what each worker of a loader is given."""
+    # whether workers could make each other's samples, or fetch many at once where they may not else
+    asks = config.num_workers > 1 or not policy.worker.fetches_many
     return WorkerConfig(
         dataset=config.dataset,
         collate_fn=None if config.collate_fn is None else in_place(config.collate_fn),
@@ -35,7 +37,7 @@ def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> 
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
         snapshot_every=config.snapshot_every_n_steps or 0,
-        has_pure_samples=not config.is_iterable and has_pure_samples(config.dataset),
+        has_pure_samples=asks and not config.is_iterable and has_pure_samples(config.dataset),
         reseed=config.reseed,
         tolerance=_tolerance(config),
         makes_stale=policy.worker.makes_stale and config.persistent_workers and config.seed is None,
@@ -43,7 +45,7 @@ def make_worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> 
 
 
 def _tolerance(config: LoaderConfig) -> Tolerance | None:
-    """Return what becomes of samples that fail; None: their exceptions are raised."""
+    """Return how failed samples are tolerated; None: their exceptions are raised."""
     if not config.tolerates_failures:
         return None
     has_own = config.sampler is not None or config.batch_sampler is not None

@@ -1,4 +1,4 @@
-"""The processes of a pool: started, signalled, reaped; those of one loader alone.
+"""The processes of a pool: they are started, signalled and reaped here.
 
 Imports the starter, handles and templates. The pool that made it calls it, under `lock` where a
 process may be started or ended meanwhile.
@@ -28,7 +28,7 @@ from reader.worker.loop import WorkerConfig
 __all__ = ["OwnProcesses", "Processes", "WorkerProcesses"]
 
 
-_REFUSED_S = 0.2  # for workers that no signal reaches
+_REFUSED_S = 0.2  # seconds for workers that no signal reaches
 
 
 class Processes(Protocol):
@@ -40,7 +40,7 @@ class Processes(Protocol):
 
     @property
     def refusal(self) -> OSError | None:
-        """Of a signal to a worker; None: none was refused."""
+        """The error of a refused signal to a worker; None: none was refused."""
 
     @property
     def grace(self) -> Grace:
@@ -55,32 +55,32 @@ class Processes(Protocol):
     ) -> None:
         """Prepare to start processes. Raises what ProcessStarter raises.
 
-        `is_ready`: whether a worker has said that it works for this pool.
+        `is_ready`: returns whether a worker has reported that it works for this pool.
         """
 
-    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Have a process work in an arena; returns its pidfd, good until `release`."""
 
-    def has_ended(self, worker: int) -> bool:
+    def has_ended(self, worker_id: int) -> bool:
         """Whether the process of a worker has ended."""
 
-    def reap(self, worker: int) -> tuple[int, int | None]:
+    def reap(self, worker_id: int) -> tuple[int, int | None]:
         """Wait for the end of a worker's process; returns its pid and exit code."""
 
-    def release(self, worker: int) -> None:
+    def release(self, worker_id: int) -> None:
         """Close the pidfd of a process that was reaped, when nobody watches it any more."""
 
-    def is_told(self, worker: int) -> bool:
+    def is_told(self, worker_id: int) -> bool:
         """Whether the last death needs no report from this loader.
 
         Another loader reports it, or it was wanted.
         """
 
-    def cause_of(self, worker: int) -> str | None:
+    def cause_of(self, worker_id: int) -> str | None:
         """Return what is known of the end that was reaped last, beside its exit code."""
 
-    def process_of(self, worker: int) -> str | None:
-        """Name the process of a worker that is none of this machine; None: it is."""
+    def process_of(self, worker_id: int) -> str | None:
+        """Name the process of a worker on another machine; None: it is on this one."""
 
     @property
     def capacity(self) -> int | None:
@@ -88,9 +88,9 @@ class Processes(Protocol):
 
     @property
     def wanted(self) -> int | None:
-        """How many tasks in flight keep workers elsewhere busy; None: it is not known."""
+        """How many tasks in flight keep workers on other machines busy; None: unknown."""
 
-    def kill(self, worker: int) -> bool:
+    def kill(self, worker_id: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
 
     def kill_all(self) -> None:
@@ -108,18 +108,18 @@ class Processes(Protocol):
         """See Backend."""
 
     def stop(self) -> None:
-        """Wait until none works in the arena, which was stopped; then end them, or let them go."""
+        """Wait until no process works in the stopped arena; then end or release the processes."""
 
     def close(self) -> None:
-        """Close descriptors, and what starts processes."""
+        """Close the descriptors and the starter."""
 
 
 class WorkerProcesses:
     """Starts worker processes, signals and reaps them.
 
     Attributes:
-        lock: a process is started, replaced or ended.
-        refusal: of a signal to a worker; None: none was refused.
+        lock: held while a process is started, replaced or ended.
+        refusal: the error of a refused signal to a worker; None: none was refused.
         grace: the time that workers have at their end.
         starter: see ProcessStarter; None before `open`.
     """
@@ -141,9 +141,9 @@ class WorkerProcesses:
         find_libraries: Callable[[], list[str]] | None = None,
         imports_main: bool = True,
     ) -> None:
-        """Make the starter, with a template where that is worth it. Raises what it raises.
+        """Make the starter, with a template where that saves time. Raises what it raises.
 
-        `find_libraries`: of workers that are told their configs later; not called under fork.
+        `find_libraries`: for workers that get their configs later; not called under fork.
         `imports_main`: see ProcessStarter.
         """
         try:
@@ -163,40 +163,40 @@ class WorkerProcesses:
         """Find none: no other loader has these processes."""
         return list
 
-    def add(self, worker: int, process: BaseProcess) -> int:
+    def add(self, worker_id: int, process: BaseProcess) -> int:
         """Note a process that was started; returns its pidfd."""
-        self._processes[worker] = process
-        self._handles[worker] = WorkerHandle(process)
+        self._processes[worker_id] = process
+        self._handles[worker_id] = WorkerHandle(process)
         try:
-            self._pidfds[worker] = pidfd_of(process)
-        except ProcessLookupError:  # it is gone and reaped already: any ended process will do
-            self._pidfds[worker] = _ended_pidfd()
-        return self._pidfds[worker]
+            self._pidfds[worker_id] = pidfd_of(process)
+        except ProcessLookupError:  # it has ended and was reaped: use any readable descriptor
+            self._pidfds[worker_id] = _ended_pidfd()
+        return self._pidfds[worker_id]
 
-    def has_ended(self, worker: int) -> bool:
+    def has_ended(self, worker_id: int) -> bool:
         """Whether the process of a worker has ended."""
-        return is_readable(self._pidfds[worker])
+        return is_readable(self._pidfds[worker_id])
 
-    def reap(self, worker: int) -> tuple[int, int | None]:
+    def reap(self, worker_id: int) -> tuple[int, int | None]:
         """Wait for the end of a worker's process; returns its pid and exit code."""
-        process = self._processes.pop(worker)
+        process = self._processes.pop(worker_id)
         pid, exitcode = process.pid or 0, _reap(process)
-        self._handles[worker].note_end(exitcode)
+        self._handles[worker_id].note_end(exitcode)
         return pid, exitcode
 
-    def release(self, worker: int) -> None:
+    def release(self, worker_id: int) -> None:
         """Close the pidfd of a process that was reaped, when nobody watches it any more."""
-        os.close(self._pidfds.pop(worker))
+        os.close(self._pidfds.pop(worker_id))
 
-    def is_told(self, worker: int) -> bool:  # noqa: ARG002  there is no other loader
+    def is_told(self, worker_id: int) -> bool:  # noqa: ARG002  there is no other loader
         """Whether another loader reports the last death."""
         return False
 
-    def cause_of(self, worker: int) -> str | None:  # noqa: ARG002  its exit code is all
+    def cause_of(self, worker_id: int) -> str | None:  # noqa: ARG002  its exit code is all
         """Return what is known of the end that was reaped last, beside its exit code."""
         return None
 
-    def process_of(self, worker: int) -> str | None:  # noqa: ARG002  it is one of this machine
+    def process_of(self, worker_id: int) -> str | None:  # noqa: ARG002  it is one of this machine
         """Name the process of a worker that is none of this machine."""
         return None
 
@@ -210,12 +210,12 @@ class WorkerProcesses:
         """How many tasks in flight keep workers elsewhere busy."""
         return None
 
-    def kill(self, worker: int) -> bool:
+    def kill(self, worker_id: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
-        return self._send(worker, signal.SIGKILL)
+        return self._send(worker_id, signal.SIGKILL)
 
     def kill_all(self) -> None:
-        """Send SIGKILL to all; `refusal` tells where that cannot be done."""
+        """Send SIGKILL to all; `refusal` has the error if that is refused."""
         self._signal(signal.SIGKILL)
 
     @property
@@ -229,14 +229,14 @@ class WorkerProcesses:
         return [handle for _, handle in sorted(self._handles.items())]
 
     def stop_all(self) -> None:
-        """Wait for processes that were asked to end; interrupt their samples, then kill; reap."""
+        """Wait for processes that were asked to end; then interrupt, then kill them; reap."""
         if not self.grace.await_ends(self._pidfds.values()) and not self._end_by_interrupts():
             self.kill_all()
             await_ends(self._pidfds.values(), _REFUSED_S if self.refusal else None)
         self._leave_running()
         while self._processes:
-            worker, process = self._processes.popitem()
-            self._handles[worker].note_end(_reap(process))
+            worker_id, process = self._processes.popitem()
+            self._handles[worker_id].note_end(_reap(process))
 
     def close(self) -> None:
         """Close the descriptors and the template. Batches that the user holds stay valid."""
@@ -251,7 +251,7 @@ class WorkerProcesses:
         """Leave workers that no signal reaches: they end after their batch, or with the trainer."""
         if self.refusal is None:
             return
-        left = [worker for worker, fd in self._pidfds.items() if not is_readable(fd)]
+        left = [worker_id for worker_id, fd in self._pidfds.items() if not is_readable(fd)]
         for worker_id in left:
             drop_process(self._processes.pop(worker_id))
         if left:
@@ -259,7 +259,7 @@ class WorkerProcesses:
                 "worker processes %s still run: they are busy, and the system refuses to send them"
                 " a signal (%s). They end after their batch, or with this process; allow"
                 " pidfd_send_signal or kill in the sandbox",
-                [self._handles[worker].pid for worker in left],
+                [self._handles[worker_id].pid for worker_id in left],
                 self.refusal,
             )
 
@@ -271,13 +271,13 @@ class WorkerProcesses:
                 return True
         return False
 
-    def interrupt(self, worker: int) -> None:
+    def interrupt(self, worker_id: int) -> None:
         """Interrupt the sample that a worker is at, where its loader has ended."""
-        self._send(worker, interruption.SIGNAL)  # where it cannot be sent, SIGKILL tells of it
+        self._send(worker_id, interruption.SIGNAL)  # a refusal shows when SIGKILL is sent
 
-    def _send(self, worker: int, signum: int) -> bool:
+    def _send(self, worker_id: int, signum: int) -> bool:
         """Send a signal to a worker's process; False: it cannot be sent."""
-        pidfd, process = self._pidfds.get(worker), self._processes.get(worker)
+        pidfd, process = self._pidfds.get(worker_id), self._processes.get(worker_id)
         if pidfd is None or process is None or process.pid is None:
             return False
         try:
@@ -293,11 +293,11 @@ class WorkerProcesses:
             except OSError as error:
                 self.refusal = error
 
-    def start_job(self, worker: int, job: Job) -> int:
+    def start_job(self, worker_id: int, job: Job) -> int:
         """Start a process that does a job; returns its pidfd."""
         if self.starter is None:
             raise InternalError("a worker process was to be started by a pool that has no starter")
-        return self.add(worker, self.starter.start_job(worker, job))
+        return self.add(worker_id, self.starter.start_job(worker_id, job))
 
 
 class OwnProcesses(WorkerProcesses):
@@ -316,15 +316,15 @@ class OwnProcesses(WorkerProcesses):
         self._config = config
         self.open_starter(config, start_method, num_workers)
 
-    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Start a process; returns its pidfd."""
         if self.starter is None or self._config is None:
             raise InternalError("a worker process was to be started in a pool that has none")
         job = self.starter.job(self._config, arena, bell, keep_slots)
-        return self.start_job(worker, job)
+        return self.start_job(worker_id, job)
 
     def stop(self) -> None:
-        """Have all end, by signals where they do not by themselves."""
+        """End all processes, by signals if they do not end by themselves."""
         with self.lock:
             self.stop_all()
 
@@ -334,14 +334,14 @@ def _reap(process: BaseProcess) -> int | None:
     process.join()
     pause = threading.Event()
     for _ in range(100):
-        # another thread that starts a process reaps all; it has the code in a moment
+        # another thread that starts a process reaps all: the code comes in a moment
         if process.exitcode is not None:
             break
         pause.wait(0.001)
     exitcode = process.exitcode
     popen = process._popen  # type: ignore[attr-defined]
     if exitcode is None and popen is not None:
-        # the user's own os.wait took the code: tell multiprocessing that it has ended
+        # an os.wait of the user took the code: tell multiprocessing that it ended
         popen.returncode = 255
     process.join()
     release_process(process)

@@ -26,9 +26,13 @@ def collate_alike(batch, dict functions not None, library):
 
 
 cdef object collated(object batch, dict functions, object library, int depth):
-    cdef object first = batch[0]
-    cdef object kind = type(first)
-    cdef PyObject* function = PyDict_GetItemWithError(functions, kind)
+    cdef object first, kind
+    cdef PyObject* function
+    if not batch:
+        return library(batch, collate_fn_map=functions)
+    first = batch[0]
+    kind = type(first)
+    function = PyDict_GetItemWithError(functions, kind)
     if function is not NULL:
         return (<object>function)(batch, collate_fn_map=functions)
     if depth < MAX_DEPTH:

@@ -21,7 +21,7 @@ from reader._core.interpreter.signals import is_interrupt
 
 @cython.final
 cdef class Dispatcher:
-    """Keeps as many tasks in flight as the table has room for.
+    """Keeps as many tasks in flight as the table has space for.
 
     Args:
         table: of the epoch.
@@ -139,7 +139,7 @@ cdef class Dispatcher:
             self.table.note_end(self.reword(error))
 
     cdef bint send(self, Task task) except -1:
-        """Send a task to its worker. Returns whether that has room."""
+        """Send a task to its worker. Returns whether that has space for it."""
         if self.rings is not None:
             if not self.rings.dispatch(task.number, task.kind, task.payload, task.worker):
                 return False
@@ -156,8 +156,8 @@ cdef class Dispatcher:
         return True
 
     def send_held(self):
-        """Send held tasks while there is room, and the next one that is to be delivered in any case: those
-        after it may fill a table that was made smaller. Returns False if no worker has room.
+        """Send held tasks while there is space, and the next one that is to be delivered in any case: those
+        after it may fill a table that was made smaller. Returns False if no worker has space.
         """
         cdef TaskTable table = self.table
         cdef Task task

@@ -118,6 +118,11 @@ cdef class LocalChannel:
         return memory.writer
 
     @property
+    def is_idle(self):
+        """Whether it is usable, and no thread makes a batch."""
+        return self.is_here() and not self.is_making
+
+    @property
     def is_usable(self):
         """Whether it is open, and shares no memory with the parent of a fork."""
         return self.is_here()

@@ -1,4 +1,4 @@
-"""num_workers="auto" on a cluster: as many workers as are waited for, and as it has room for."""
+"""num_workers="auto" on a cluster: as many workers as the loop needs and the cluster can run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
 
 class Steps:
-    """Takes batches, each of which is the next, until something is so."""
+    """Takes batches, each of which must be the next, until a condition holds."""
 
     def __init__(self, loader: Any) -> None:
         self.batches: Iterator[Any] = iter(loader)
@@ -27,7 +27,7 @@ class Steps:
             self.count += 1
 
 
-def test_workers_follow_waiting_and_the_nodes_that_there_are(cluster: Any) -> None:
+def test_number_of_workers_follows_waiting_and_the_nodes(cluster: Any) -> None:
     def node(count: int) -> Any:
         memory = {"object_store_memory": 100 << 20}
         return cluster.add_node(num_cpus=1, resources={"room": count}, **memory)
@@ -48,7 +48,7 @@ def test_workers_follow_waiting_and_the_nodes_that_there_are(cluster: Any) -> No
     cluster.remove_node(first, allow_graceful=False)
 
 
-def test_workers_that_nobody_waits_for_rest(cluster: Any) -> None:
+def test_workers_that_the_loop_does_not_need_rest(cluster: Any) -> None:
     backend = Ray(address=cluster.address, resources={"CPU": 0.5}, start_timeout=1)
     options: dict[str, Any] = {"batch_size": 4, "backend": backend}
     with DataLoader(Slow(0.02, 1 << 20), num_workers="auto", **options) as loader:

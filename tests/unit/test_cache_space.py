@@ -1,4 +1,4 @@
-"""The room of a cache: what it is given back, what promotion takes of it, and how it is counted."""
+"""The space of a cache: how it is released, taken by promotion, and counted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def epoch(kept: SampleCache, tag: int, nbytes: int = 10_000) -> int:
 
 
 @pytest.mark.parametrize("tier", ["memory", "disk", "both"])
-def test_files_that_change_often_leave_the_cache_of_use(tier: str, tmp_path: Path) -> None:
+def test_the_cache_stays_useful_when_files_change_often(tier: str, tmp_path: Path) -> None:
     memory = 0 if tier == "disk" else 100_000
     kept = opened(None if tier == "memory" else tmp_path, memory)
     for change in range(20):
@@ -62,9 +62,9 @@ def test_files_that_change_often_leave_the_cache_of_use(tier: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("tier", ["memory", "disk"])
-def test_files_that_grow_take_the_joined_room_of_others(tier: str, tmp_path: Path) -> None:
+def test_files_that_grow_take_the_joined_space_of_others(tier: str, tmp_path: Path) -> None:
     kept = opened(None, 100_000) if tier == "memory" else opened(tmp_path)
-    for change in range(8):  # none fits where it was before
+    for change in range(8):  # no file fits into its earlier space
         for _ in range(2):
             epoch(kept, change, 2000 + 1000 * change)
         assert epoch(kept, change, 2000 + 1000 * change) == COUNT
@@ -79,12 +79,12 @@ def test_entries_of_other_tags_are_dropped_and_counted_once(tmp_path: Path) -> N
     small.keep(0, sized(5000))
     assert small.stats()["refused"] == 1
     other = opened(tmp_path / "other", 1000)
-    other.keep(0, sized(5000))  # the disk has room
+    other.keep(0, sized(5000))  # the disk has space
     assert other.stats()["refused"] == 0
     assert other.get(0) is not MISSING
 
 
-def test_all_that_is_kept_of_a_file_is_dropped_with_it() -> None:
+def test_all_entries_of_a_file_are_dropped_with_it() -> None:
     kept = opened(None, 100_000)
     for number in range(4):
         kept.keep(number, sized(100), tag=1)
@@ -107,7 +107,7 @@ def test_a_sample_that_is_too_large_does_not_end_promotion(tmp_path: Path) -> No
     assert kept.stats()["refused"] == 0
 
 
-def test_memory_that_is_full_is_not_tried_for_each_sample(
+def test_full_memory_is_not_tried_for_each_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = opened(tmp_path)
@@ -121,7 +121,7 @@ def test_memory_that_is_full_is_not_tried_for_each_sample(
     assert not tries
 
 
-def test_a_lease_says_whether_the_bytes_were_an_entrys_own() -> None:
+def test_a_lease_says_whether_it_belongs_to_its_entry() -> None:
     kept = opened(None, 100_000)
     kept.keep(0, sized(1000, 1), tag=1)
     array, lease = kept.look(0, 1)
@@ -129,7 +129,7 @@ def test_a_lease_says_whether_the_bytes_were_an_entrys_own() -> None:
     assert lease.is_current
     assert not array.flags.writeable
     kept.get(0, 2)
-    kept.keep(0, sized(1000, 2), tag=2)  # where the other one was
+    kept.keep(0, sized(1000, 2), tag=2)  # in the space of the other one
     assert array[0] == 2
     assert not lease.is_current
 
@@ -169,11 +169,11 @@ assert all(map(kept.holds, range(COUNT)))
 """
 
 
-def test_writes_that_failed_take_no_room_whoever_failed_first(tmp_path: Path) -> None:
+def test_failed_writes_take_no_space_whoever_failed_first(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], check=True, cwd=ROOT)
 
 
-def test_a_table_without_room_leaves_no_draft(
+def test_a_table_without_space_leaves_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
