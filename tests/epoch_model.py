@@ -1036,14 +1036,17 @@ class StreamModel:
         for worker, (least, saved) in enumerate(zip(self.counted(), state["workers"], strict=True)):
             place = place_of(saved)
             if worker in self.dead:
-                assert saved["ended"], f"worker {worker} is dead, and a resumed run would ask it"
+                # an exception that came before batches of its group does not count yet
+                is_counted = saved["ended"] or self.setting.places > 1
+                assert is_counted, f"worker {worker} is dead, and a resumed run would ask it"
                 continue
             most = least
             while most < self.sizes[worker] and self.is_nothing(worker, most):
                 most += 1
             assert least <= place <= most, f"worker {worker} is at {place}, not {least}..{most}"
             assert not saved["ended"] or place >= self.sizes[worker]
-        if self.setting.in_order and not self.setting.tolerates and not self.pending:
+        setting = self.setting
+        if setting.in_order and not setting.tolerates and setting.places == 1:
             assert self._turn_after(state["last_worker"]) == self._turn_after(self.last)
 
     def _turn_after(self, last: int) -> int | None:
@@ -1059,7 +1062,8 @@ class StreamModel:
             made.at[worker] = self.sizes[worker] if saved["ended"] else place_of(saved)
         made.started = [place_of(saved) for saved in state["workers"]]
         made.last = state["last_worker"]
-        made.dead = set(self.dead)  # nobody asks for the rest of their shares
+        # nobody asks for the rest of their shares
+        made.dead = {worker for worker in self.dead if state["workers"][worker]["ended"]}
         return made
 
 
