@@ -21,9 +21,6 @@ from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 __all__ = ["SeekableOrder"]
 
 
-_WITH_INDICES = (SequenceSampler, RandomSampler)  # their batches have no Python integers
-
-
 class SeekableOrder:
     """The order of a sampler with `iter_from`. The state has the seed that the sampler drew.
 
@@ -47,9 +44,6 @@ class SeekableOrder:
 
     def begin(self) -> Iterator[Any]:
         """Begin the order."""
-        batching = self._batching
-        if batching is None or type(batching.sampler) not in _WITH_INDICES:
-            return iter(self._batches)
         found = self._index_batches(0)
         return iter(self._batches) if found is None else found
 
@@ -72,7 +66,7 @@ class SeekableOrder:
         batching = self._batching
         if batching is None or isinstance(self._batches, NoBatching):
             return None
-        if type(batching.sampler) not in _WITH_INDICES:
+        if type(batching.sampler) not in (SequenceSampler, RandomSampler):
             return None
         batches: Iterator[Any] = batching.sampler.index_batches(
             position, batching.batch_size, batching.drop_last

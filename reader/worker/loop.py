@@ -38,7 +38,7 @@ from reader.worker.worker_state import EpochStart, WorkerState
 __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "open_loop", "run"]
 
 
-@dataclasses.dataclass(eq=False)  # not frozen, which would take as long as all else at opening
+@dataclasses.dataclass(eq=False)  # a frozen one takes longer to make, at each opening
 class WorkerConfig:
     """The config of every worker of a pool; the same for all."""
 

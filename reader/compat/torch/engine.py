@@ -72,7 +72,7 @@ class EngineMaker:
             return self._options[1]
         # programs make many loaders with the same options
         is_plain = loader.quarantine is None and _PLAIN.issuperset(map(type, read))
-        key = (type(loader), read, *map(type, read)) if is_plain else None
+        key = (loader.seeds_batches, read, *map(type, read)) if is_plain else None
         config = None if key is None else _KNOWN.get(key)
         if config is None:
             config = self._checked(loader)
@@ -120,7 +120,7 @@ class EngineMaker:
         is_batched = loader.batch_sampler is not None
         order = None if is_iterable else loader.order
         batch_sampler, sampler = (order, None) if is_batched else (None, order)
-        if worker is not None or seed is not None:
+        if loader.num_workers or seed is not None:
             return self._made(loader, dataset, sampler, batch_sampler, worker_init_fn, worker, seed)
         # without workers the next loop needs an equal engine at another position
         read = (dataset, is_batched, *_values(loader, _READ + _PARTS, _PARTS_OF))
@@ -207,7 +207,7 @@ def _are_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
 
 # types whose values can be compared
 _PLAIN = frozenset((type(None), bool, int, float, str))
-# the checked options of loaders that were made before, by their class and attributes
+# the checked options of loaders that were made before, by what they were made of
 _KNOWN: dict[Any, LoaderConfig] = {}
 _MOST_KNOWN = 64
 

@@ -131,7 +131,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
 
     @property
     def engine(self) -> Engine:
-        """The backend."""
+        """The engine, which makes the batches."""
         return self._engine
 
     @property

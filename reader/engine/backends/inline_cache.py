@@ -32,7 +32,6 @@ class InlineCache:
     """
 
     kind = InlineBackend
-    has_idle = is_in_use = False
     last_stages = None
 
     def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
@@ -41,6 +40,7 @@ class InlineCache:
         self._convert = self._converting(policy.batch)
         # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
         self._backends: list[weakref.ref[InlineBackend]] = []
+        self._newest: weakref.ref[InlineBackend] | None = None
         self._idle: list[InlineBackend] = []  # one at most, but for threads
         self._spare: list[LocalMemory] = []  # of backends that were closed
 
@@ -57,21 +57,20 @@ class InlineCache:
             return make_unpacked(config.framework, config.collate_fn is not None)
         return None
 
-    def take_idle(self) -> None:
-        """Return None: `start` returns an idle backend, too."""
-
     def start(self) -> InlineBackend:
         """Return a backend for the caller alone."""
         while self._idle:
             backend = self._idle.pop()
             if backend.is_fresh:  # else the dataset has changed, or a fork's parent has its memory
+                self._newest = weakref.ref(backend)
                 return backend
             backend.close()
         made = InlineBackend(
             self._worker_config, self._config.max_bytes, self._spare, self._convert
         )
         live = [each for each in self._backends if each() is not None]
-        self._backends = [*live, weakref.ref(made)]
+        self._newest = weakref.ref(made)
+        self._backends = [*live, self._newest]
         return made
 
     def release(self, backend: Backend) -> None:
@@ -84,8 +83,8 @@ class InlineCache:
 
     @property
     def newest(self) -> InlineBackend | None:
-        """The backend that was made last, while its iterator has it; else None."""
-        return self._backends[-1]() if self._backends else None
+        """The backend that an iterator got last; None: it is gone."""
+        return None if self._newest is None else self._newest()
 
     @property
     def _arena(self) -> Arena | None:
@@ -99,11 +98,11 @@ class InlineCache:
 
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """Close all backends; iterators that have one then raise. Idempotent."""
-        self._idle.clear()
         for found in self._backends:
             backend = found()
             if backend is not None:
                 backend.close()
+        self._idle.clear()
         while self._spare:
             self._spare.pop().close()
 

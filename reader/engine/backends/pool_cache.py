@@ -194,7 +194,7 @@ class Loan(Finalized):
 
     def __init__(self, cache: PoolCache | InlineCache) -> None:
         self._cache = cache  # keeps what the workers are given
-        if cache.has_idle:
+        if isinstance(cache, PoolCache) and cache.has_idle:
             with interrupt_after():
                 idle = cache.take_idle()
                 if idle is not None:
