@@ -408,7 +408,7 @@ class FakeFeeder:
             if hangs and worker.busy in self.world.table:
                 task = self.world.table[worker.busy]
                 if task.hung is None:
-                    task.hung = Hung(row, 1.0, "")
+                    task.hung = Hung(row, 1.0, 1.0, "")
                     self.world.note_hung(task)
             self.world.note_death(number, mine[0], row)
         else:
@@ -651,8 +651,7 @@ class Run:
                 return EpochStart([], 0, progress.to_start(worker), is_awaited)
 
         options = EpochOptions(
-            0, _TIMEOUT_S, setting.retries, True, setting.in_order,
-            start_of=start_of, tolerates=setting.tolerates, hang_after=1.0,
+            0, _TIMEOUT_S, True, start_of=start_of, tolerates=setting.tolerates, hung_s=1.0,
         )  # fmt: skip
         stage = Stage(
             [self.convert] * setting.places, setting.drops_last,
@@ -701,7 +700,7 @@ class Run:
 
     def _source(self, state: Any, at: Position, turns: RoundRobin | None) -> TaskSource:
         if self.setting.is_stream:
-            return StreamSource(self.table, self.setting.workers)
+            return StreamSource(self.table, self.setting.workers, self.setting.retries)
         sampler = batch_sampler_of(self.setting)
         opened = functools.partial(open_order, sampler, every=0)
         order, batches = opened(None if state is None else state["order"], at)
@@ -709,8 +708,9 @@ class Run:
         dataset = range(2 * self.setting.count)
         policy = DispatchPolicy()
         return MapSource(
-            self.table, order, batches, dataset, True, policy, turns, self.progress, reopen
-        )
+            self.table, order, batches, dataset, True, policy, turns, self.progress, reopen,
+            retries=self.setting.retries,
+        )  # fmt: skip
 
     def convert(self, item: Answer) -> Any:
         """Make the user's batch."""

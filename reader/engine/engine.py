@@ -235,7 +235,7 @@ class Engine(Finalized):
             self._stats,
             made.is_usual,
             options.on_end is not None,
-            options.warn_after,
+            options.slow_s,
         )
         if options.start_of is not None:
             for worker in range(backend.started):
@@ -276,15 +276,14 @@ class Engine(Finalized):
         return EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
-            worker_retries=config.worker_retries,
             is_eager=self._is_eager,
-            in_order=config.in_order,
             errors=self._errors,
             start_of=self._starts(epoch, start, progress),
             on_end=self._on_end,
-            warn_after=config.warn_after,
-            hang_after=config.hang_after,
+            slow_s=config.warn_after,
+            hung_s=config.hang_after,
             tolerates=config.tolerates_failures,
+            raises_deaths=self._errors.raises_deaths and not config.worker_retries,
             length=None if config.is_iterable else self._length(),
         )
 
@@ -382,9 +381,9 @@ class Engine(Finalized):
     def _source(
         self, table: TaskTable, progress: Progress, start: Start, backend: Backend
     ) -> TaskSource:
-        if table.is_stream:
-            return StreamSource(table, backend.workers)
         config, turns = self.config, self._turns
+        if table.is_stream:
+            return StreamSource(table, backend.workers, config.worker_retries)
         if turns is not None and not config.in_order:
             # weakly: the round robin goes on in the next epoch
             turns.watch(functools.partial(_loads_of, weakref.ref(table)))
@@ -410,6 +409,7 @@ class Engine(Finalized):
             progress,
             reopen,
             takes_keys=self._cache.kind.takes_keys,
+            retries=config.worker_retries,
         )
 
     # -- the next epoch, ahead -------------------------------------------------------------------

@@ -154,7 +154,7 @@ class Epoch:
         leave_with_program()
 
     def tell_slow(self) -> None:
-        """Tell of a batch that this thread made in more than `warn_after` seconds."""
+        """Tell of a batch that took this thread long."""
         self._supervisor.tell_slow()
 
     def next_made(self) -> Made:
@@ -291,7 +291,7 @@ class Epoch:
                 return None
             text = "all samples of a shard failed, and the shards of a step belong together"
             carried = carried._replace(error=DatasetError(text))
-        is_own_number = self._table.is_stream or self._options.in_order
+        is_own_number = self._table.is_stream or self._table.in_order
         number = self._supervisor.next_number() if is_own_number else int(task.number)
         error = self._supervisor.error_of(task, item, number, carried)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
