@@ -1,8 +1,8 @@
 """Count, for each option of the table in `reader.config`, the files that name it.
 
 A file names an option where its code has that name: as attribute, keyword, parameter, field or
-string; messages and docstrings do not count. `_OTHERS` says where the same word is another thing.
-Run as ``python -m tools.option_files``; ``--files`` lists the files, too.
+string; messages and docstrings do not count. Readers are those beside the table and the faces.
+`_OTHERS` says where the same word is another thing. Run as ``python -m tools.option_files``; ``--files`` lists the files, too.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ _OTHERS = {
     "worker_type": r"worker/context|stream_wrapper",
     "quarantine": r"data/without",
 }
+
+# the table with its checks, and what takes the option from the user
+_TABLE_AND_FACES = r"^reader/(config|option_checks|loader)\.py|^reader/compat/"
 
 
 def _names_of_python(text: str) -> set[str]:
@@ -102,14 +105,18 @@ def files_of() -> dict[str, list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table."""
+    """Print the table: how many files in all, and how many are neither the table nor a face."""
     counts = files_of()
+    print(f"{'option':24} files  readers")
+    readers = 0
     for name, files in counts.items():
-        print(f"{name:24} {len(files):3}")
+        rooms = [path for path in files if not re.search(_TABLE_AND_FACES, path)]
+        readers += len(rooms)
+        print(f"{name:24} {len(files):5}  {len(rooms):7}")
         if "--files" in arguments:
             print("".join(f"    {path}\n" for path in files), end="")
     total = sum(map(len, counts.values()))
-    print(f"{'in all':24} {total:3}, {total / len(counts):.1f} for each option")
+    print(f"{'in all':24} {total:5}  {readers:7}")
     return 0
 
 

@@ -309,7 +309,7 @@ class Engine(Finalized):
         """Return the table of an epoch's tasks, for one in flight."""
         config = self.config
         if config.is_iterable:
-            workers = start.workers or WorkerCursors(self._workers, config.batch_size or 1)
+            workers = start.workers or WorkerCursors(self._workers, config.samples_per_batch)
             return TaskTable(1, 0, config.in_order, True, last_worker=workers.last, workers=workers)
         return TaskTable(
             1, start.at.batches, config.in_order, False, start.beyond, workers=start.workers
@@ -390,7 +390,7 @@ class Engine(Finalized):
         opened = functools.partial(
             open_order,
             batches_of(self.sampler, self.batch_sampler),
-            every=config.snapshot_every_n_steps or 0,
+            every=config.snapshot_every,
             is_lazy=not self._is_eager,
             seed=self.order_seed,
         )
@@ -403,7 +403,7 @@ class Engine(Finalized):
             order,
             batches,
             config.dataset,
-            config.batch_size is not None,
+            config.is_batched,
             self._policy.dispatch,
             turns,
             progress,
@@ -573,6 +573,5 @@ def _loads_of(table: weakref.ref[TaskTable]) -> Counter[int]:
 
 def _draws_nothing(config: LoaderConfig) -> bool:
     """Whether no code that could draw runs for a batch: then no generator needs a seed."""
-    has_functions = config.collate_fn is not None or config.reseed is not None
     is_map = config.seed is not None and not config.is_iterable
-    return is_map and not has_functions and holds_numbers(config.dataset)
+    return is_map and not config.runs_functions and holds_numbers(config.dataset)

@@ -33,7 +33,7 @@ class Stage:
 
     Args:
         converts: for each place, what makes the user's batch; for a device its copier's `issue`.
-        drop_last_group: what becomes of a last group that is short: False: it is delivered; True:
+        drops_short: what becomes of a last group that is short: False: it is delivered; True:
             it is left out; None: it is left out with a UserWarning that says so.
         copiers: for each place, if they are devices.
         copies_ahead: for each device, how many copies are issued before their batches' turn.
@@ -42,7 +42,7 @@ class Stage:
     def __init__(
         self,
         converts: Sequence[Convert],
-        drop_last_group: bool | None = False,
+        drops_short: bool | None = False,
         copiers: Sequence[Copier] = (),
         copies_ahead: int = 0,
         has_shards: bool = False,
@@ -53,7 +53,7 @@ class Stage:
         self.hands_over_at_once = self.places == 1 and not copiers and not has_shards
         self.has_shards = has_shards
         self._converts = converts
-        self._drop_last_group = drop_last_group
+        self._drops_short = drops_short
 
     def converter(self, index: int, part: int = 0) -> Convert:
         """Return what makes the user's batch of one.
@@ -118,7 +118,7 @@ class Stage:
     @property
     def delivers_short_group(self) -> bool:
         """Whether a last group that is short is delivered."""
-        return self._drop_last_group is False
+        return self._drops_short is False
 
     def warn_of_short_group(self, left: int, batches: int) -> None:
         """Say that the last group is left out, unless the user wanted that.
@@ -127,7 +127,7 @@ class Stage:
             left: how many batches it has.
             batches: of the epoch.
         """
-        if left and self._drop_last_group is None:
+        if left and self._drops_short is None:
             warnings.warn(
                 f"the last {left} of {batches} batches were left out:"
                 f" they do not fill a group of {self.places} places. Pass drop_last_group=False to"

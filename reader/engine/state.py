@@ -76,7 +76,7 @@ class LoaderState:
         self._config = config
         self._workers = max(1, config.num_workers)
         self.sends_snapshots = sends_snapshots(
-            config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
+            config.dataset, config.snapshot_every, keeps_rng, config.is_iterable
         )
         self.base_seed = base_seed
         self._progress: Progress | None = None  # of the iterator that the user got last
@@ -188,7 +188,7 @@ class LoaderState:
         config = self._config
         if not self.sends_snapshots and not config.is_iterable:
             return None
-        size = config.batch_size or 1
+        size = config.samples_per_batch
         last = None if self.progress is None else self.progress.workers
         stays = config.persistent_workers or config.num_workers == 0
         if last is None or not stays:
@@ -249,7 +249,7 @@ class LoaderState:
     def _position(self, state: dict[str, Any]) -> Position:
         if self._kind == "iterable":
             return Position(state["batches"], None)
-        size, samples = self._config.batch_size or 1, state["samples"]
+        size, samples = self._config.samples_per_batch, state["samples"]
         was = state["fit"]["batch_size"] or 1
         if samples is None or was == size:
             return Position(state["batches"], samples)
@@ -317,7 +317,7 @@ class LoaderState:
         self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))
         if self._kind == "map":
-            every = self._config.snapshot_every_n_steps or 0
+            every = self._config.snapshot_every
             batches = batches_of(sampler, batch_sampler)
             check_order_state(batches, state.get("order"), every, state["batches"] > 0)
 
@@ -364,7 +364,7 @@ class LoaderState:
             if self._kind == "iterable":
                 raise StateError(f"workers in the state must be a list, got None. {REMEDY}")
             return self._next_workers()
-        workers = WorkerCursors(self._workers, self._config.batch_size or 1)
+        workers = WorkerCursors(self._workers, self._config.samples_per_batch)
         found = [WorkerCursor.from_json(each) for each in saved]
         last = state["last_worker"]
         if type(last) is not int or not 0 <= last < len(found):
@@ -376,7 +376,7 @@ class LoaderState:
             workers.last = last
             workers.count_before(state["batches"])
         elif any(each.made or each.state.keys() - {"iterator"} for each in found):
-            size = self._config.batch_size or 1
+            size = self._config.samples_per_batch
             return WorkerCursors.divided_anew(found, last, self._workers, size, state["batches"])
         return workers
 

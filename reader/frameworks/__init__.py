@@ -24,8 +24,8 @@ Adapter = Callable[[LoDTensorArray], Any]
 
 def make_adapters(
     framework: str,
-    feed_list: Sequence[Any] | None,
-    return_list: bool,
+    inputs: Sequence[Any] | None,
+    as_list: bool,
     places: Sequence[Place],
     reads_bfloat16: bool = False,
 ) -> list[Adapter | Device]:
@@ -35,8 +35,8 @@ def make_adapters(
 
     Args:
         framework: "numpy", "torch", "paddle" or "jax"; imported here.
-        feed_list: the inputs of a static program, variables or names; for paddle.
-        return_list: False: one dict per place, by those names.
+        inputs: of a static program, variables or names; for paddle.
+        as_list: False: one dict per place, by those names.
         places: where the batches go; `check_places` has checked them.
         reads_bfloat16: for paddle, see `BatchPolicy`.
     """
@@ -45,7 +45,7 @@ def make_adapters(
     if framework == "paddle":
         from reader.frameworks.paddle import PaddleForm
 
-        form = PaddleForm(feed_list, return_list, len(places) == 1, reads_bfloat16)
+        form = PaddleForm(inputs, as_list, len(places) == 1, reads_bfloat16)
         return [_paddle_adapter(place, form) for place in places]
     if framework == "jax":
         return _jax_adapters(places)

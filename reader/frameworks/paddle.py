@@ -40,26 +40,26 @@ MakeFields = Callable[..., list[Any]]
 class PaddleForm:
     """The form of batches for Paddle.
 
-    In dynamic mode: the batch in its containers. In static mode with `return_list`: the same with
-    DenseTensors; without: a dict by the names of `feed_list`, in a list if there is one place.
+    In dynamic mode: the batch in its containers. In static mode with `as_list`: the same with
+    DenseTensors; without: a dict by the names of `inputs`, in a list if there is one place.
 
     Args:
-        feed_list: the variables of the program, or names.
-        return_list: see above.
+        inputs: the variables of the program, or names.
+        as_list: see above.
         is_single: whether it is the only place.
         reads_bfloat16: whether uint16 has the bits of bfloat16, as for Paddle's own loader.
     """
 
     def __init__(
         self,
-        feed_list: Sequence[Any] | None,
-        return_list: bool,
+        inputs: Sequence[Any] | None,
+        as_list: bool,
         is_single: bool,
         reads_bfloat16: bool = False,
     ) -> None:
         self._bits: Container[int] = range(sys.maxsize) if reads_bfloat16 else ()
-        self._plan = None if feed_list is None else FeedPlan(feed_list)
-        self._return_list = return_list
+        self._plan = None if inputs is None else FeedPlan(inputs)
+        self._as_list = as_list
         self._is_single = is_single
 
     def form(self, tensors: MakeFields, dense: MakeFields, batch: LoDTensorArray) -> Any:
@@ -69,7 +69,7 @@ class PaddleForm:
         plan = self._plan
         if plan is None:
             return batch.place_fields(dense(batch, None, self._bits))
-        if self._return_list:
+        if self._as_list:
             plan.check_count(batch)
             return batch.place_fields(dense(batch, None, self._bits))
         feed = plan.feed(batch, dense, self._bits)

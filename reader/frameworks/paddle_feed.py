@@ -41,11 +41,11 @@ class FeedPlan:
     """Makes feed dicts for the inputs of a static program.
 
     Args:
-        feed_list: variables of `paddle.static.data`, or names.
+        inputs: variables of `paddle.static.data`, or names.
     """
 
-    def __init__(self, feed_list: Sequence[Any]) -> None:
-        self._inputs = [_declared(item) for item in feed_list]
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self._inputs = [_declared(item) for item in inputs]
         self._names = [item.name for item in self._inputs]
         self._known: dict[Structure, list[_Leaf]] = {}
 

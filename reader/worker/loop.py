@@ -68,6 +68,12 @@ class WorkerConfig:
     ranks: Ranks | ConfigError | None = None  # ranks of the trainer's training, for `shard`
 
     @property
+    def of_user(self) -> dict[str, Any]:
+        """What the user passed and workers call, by the names of its options."""
+        names = ("dataset", "collate_fn", "worker_init_fn", "reseed")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def seeds_each_batch(self) -> bool:
         """Whether the global random state of a batch follows from its number alone."""
         return self.seed is not None and self.seed_globals
@@ -193,7 +199,7 @@ class WorkerLoop:
     @property
     def seeds_globals(self) -> bool:
         """Whether the global random state is seeded for each batch."""
-        return self._config.seed is not None and self._config.seed_globals
+        return self._config.seeds_each_batch
 
     def share(self) -> None:
         """Share batches with the other workers, if that cannot change their samples.

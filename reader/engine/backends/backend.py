@@ -204,8 +204,7 @@ class Backend(Protocol):
     Args:
         config: what each worker is given.
         window: most tasks in flight.
-        max_bytes: most memory that batches may own; None: what the machine has.
-        start_method: of processes.
+        limit_nbytes: most memory that batches may own; None: what the machine has.
         active: how many workers are started; None: all.
     """
 
@@ -216,8 +215,7 @@ class Backend(Protocol):
         self,
         config: WorkerConfig,
         window: int,
-        max_bytes: int | None = None,
-        start_method: str | None = None,
+        limit_nbytes: int | None = None,
         active: int | None = None,
     ) -> None: ...
 

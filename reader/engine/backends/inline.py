@@ -31,8 +31,8 @@ class InlineBackend:
 
     Args:
         config: what a worker would be given.
-        window, start_method: see Backend; nothing is made ahead or started.
-        max_bytes: limit of the memory in which samples are stacked; None: what the machine has.
+        window, active: see Backend; nothing is made ahead or started.
+        limit_nbytes: limit of the memory in which samples are stacked; None: what the machine has.
         spare: such memory of earlier iterators.
         convert: makes the user's batch of what is not stacked; see LocalChannel.
     """
@@ -46,17 +46,15 @@ class InlineBackend:
         self,
         config: WorkerConfig,
         window: int = 1,  # noqa: ARG002
-        max_bytes: int | None = None,
-        start_method: str | None = None,  # noqa: ARG002
+        limit_nbytes: int | None = None,
         active: int | None = None,  # noqa: ARG002
         spare: list[LocalMemory] | None = None,
         convert: Callable[[Any], Any] | None = None,
     ) -> None:
-        seeds_globals = config.seed is not None and config.seed_globals
-        self.rng_lock = GlobalRngLock() if seeds_globals else None
+        self.rng_lock = GlobalRngLock() if config.seeds_each_batch else None
         uncached_from = config.uncached_from(in_flight=1)
         make = functools.partial(
-            LocalMemory, config.policy.rules, max_bytes, available_bytes, uncached_from
+            LocalMemory, config.policy.rules, limit_nbytes, available_bytes, uncached_from
         )
         self._channel = LocalChannel(make, [] if spare is None else spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)

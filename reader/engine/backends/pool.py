@@ -51,7 +51,7 @@ class Pool(Finalized, abc.ABC):
     Args:
         config: what each worker is given.
         window: batches in flight, over all workers.
-        max_bytes: most memory that batches may own; None: what the machine has.
+        limit_nbytes: most memory that batches may own; None: what the machine has.
         active: how many workers are started; None: all.
 
     Attributes:
@@ -74,7 +74,7 @@ class Pool(Finalized, abc.ABC):
         self,
         config: WorkerConfig,
         window: int,
-        max_bytes: int | None = None,
+        limit_nbytes: int | None = None,
         active: int | None = None,
     ) -> None:
         _check_unpatched(config)
@@ -91,7 +91,7 @@ class Pool(Finalized, abc.ABC):
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # tasks of an abandoned epoch may still be in flight
-        self._make_arena = functools.partial(Arena.create, self.workers, limit, max_bytes)
+        self._make_arena = functools.partial(Arena.create, self.workers, limit, limit_nbytes)
         self.arena = self._make_arena()
         self.set_in_flight(max(1, window * self._active // self.workers))
         self.feeder = Feeder(

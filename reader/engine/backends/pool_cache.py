@@ -30,6 +30,7 @@ from reader.engine.backends.remote_processes import RemoteProcesses
 from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
+from reader.engine.backends.worker_processes import OwnProcesses, Processes
 from reader.errors import ConfigError, ReaderError
 from reader.frameworks import make_unpacked
 from reader.policy import BatchPolicy, Policy
@@ -50,7 +51,7 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
         collate_fn=None if config.collate_fn is None else in_place(config.collate_fn),
         worker_init_fn=config.worker_init_fn,
         num_workers=config.num_workers,
-        is_for_device=config.places[0].kind != "cpu",
+        is_for_device=not config.is_on_cpu,
         seed=config.seed,
         base_seed=base_seed,
         stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,
@@ -59,7 +60,7 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
         else dataclasses.replace(policy.worker, make_prepare=None),
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
-        snapshot_every=config.snapshot_every_n_steps or 0,
+        snapshot_every=config.snapshot_every,
         has_pure_samples=not config.is_iterable and has_pure_samples(config.dataset),
         reseed=config.reseed,
         tolerance=_tolerance(config),
@@ -186,15 +187,14 @@ class PoolCache:
 
     def _make_inline(self) -> InlineBackend:
         config = self._config
-        is_on_cpu = config.places[0].kind == "cpu"
-        if self._policy.batch.is_as_collated and is_on_cpu:
+        if self._policy.batch.is_as_collated and config.is_on_cpu:
             # what is written in place (Rows) has no arrays before it is packed
             is_written = self.workers.collate_fn is not config.collate_fn
             self._convert = None if is_written else _same
-        elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
+        elif self._convert is None and self._policy.batch == BatchPolicy() and config.is_on_cpu:
             self._convert = make_unpacked(config.framework, config.collate_fn is not None)
         made = InlineBackend(
-            self.workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
+            self.workers, limit_nbytes=config.max_bytes, spare=self._spare, convert=self._convert
         )
         self._newest = weakref.ref(made)
         self._inline = [each for each in self._inline if each() is not None] + [self._newest]
@@ -216,19 +216,22 @@ class PoolCache:
     def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
         active = None if self._active is None else self._active()
+        window, limit_nbytes = config.window, config.max_bytes
+        processes: Processes
         if self._shared is not None:
-            max_bytes = config.max_bytes or self._shared.max_bytes
-            part = SharedProcesses(self._shared, self._key)
-            return ProcessPool(workers, config.window, max_bytes, None, active, part)
-        if config.backend is not None:
-            window = config.window
+            limit_nbytes = limit_nbytes or self._shared.max_bytes
+            processes = SharedProcesses(self._shared, self._key)
+        elif config.backend is not None:
             if config.is_paced:
                 window = max(window, min(_MOST_PACED, MOST_FACTOR * config.num_workers))
             in_flight = 2 * -(-window // config.num_workers) + 2
             takes_turns = self._policy.dispatch.is_round_robin
-            remote = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
-            return ProcessPool(workers, window, config.max_bytes, None, active, remote)
-        return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
+            processes = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
+        elif config.start_method is not None:
+            processes = OwnProcesses(config.start_method)
+        else:
+            return self.kind(workers, window, limit_nbytes, active)
+        return ProcessPool(workers, window, limit_nbytes, active, processes)
 
 
 def _same(batch: Any) -> Any:

@@ -34,9 +34,8 @@ class ProcessPool(Pool):
     """Worker processes.
 
     Args:
-        config, window, max_bytes, active: see Pool.
-        start_method: of multiprocessing; None: what Python's own default is.
-        processes: those of several loaders; None: it starts its own.
+        config, window, limit_nbytes, active: see Pool.
+        processes: what starts, signals and reaps them; None: its own, as Python does by default.
 
     Raises:
         ConfigError: the dataset cannot be pickled (spawn, forkserver).
@@ -47,21 +46,20 @@ class ProcessPool(Pool):
         self,
         config: WorkerConfig,
         window: int,
-        max_bytes: int | None = None,
-        start_method: str | None = None,
+        limit_nbytes: int | None = None,
         active: int | None = None,
         processes: Processes | None = None,
     ) -> None:
         self._processes: Processes = OwnProcesses() if processes is None else processes
         self._is_shared = isinstance(processes, SharedProcesses)
-        super().__init__(config, window, max_bytes, active)
-        self._open(lambda: self._start_processes(config, start_method))
+        super().__init__(config, window, limit_nbytes, active)
+        self._open(lambda: self._start_processes(config))
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start_processes(self, config: WorkerConfig, start_method: str | None) -> None:
+    def _start_processes(self, config: WorkerConfig) -> None:
         is_ready = functools.partial(_is_ready, self.feeder)  # without the pool: that would stay
-        self._processes.open(config, start_method, self.workers, is_ready)
+        self._processes.open(config, self.workers, is_ready)
         for worker_id in range(self._active):
             self._start_worker(worker_id)
 

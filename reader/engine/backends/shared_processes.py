@@ -72,7 +72,6 @@ class SharedProcesses:
     def open(
         self,
         config: WorkerConfig,
-        start_method: str | None,  # noqa: ARG002  the pool's
         workers: int,  # noqa: ARG002  all of them
         is_ready: Callable[[int], bool],
     ) -> None:

@@ -30,8 +30,7 @@ class ThreadPool(Pool):
     """Worker threads. Each runs in a copy of the context of the thread that starts the pool.
 
     Args:
-        config, window, max_bytes, active: see Pool.
-        start_method: of processes; threads have none.
+        config, window, limit_nbytes, active: see Pool.
 
     Raises:
         ReaderError: the system refuses memory, descriptors or threads.
@@ -41,12 +40,11 @@ class ThreadPool(Pool):
         self,
         config: loop.WorkerConfig,
         window: int,
-        max_bytes: int | None = None,
-        start_method: str | None = None,  # noqa: ARG002
+        limit_nbytes: int | None = None,
         active: int | None = None,
     ) -> None:
         self._threads: list[threading.Thread] = []  # in the order of their numbers
-        super().__init__(config, window, max_bytes, active)
+        super().__init__(config, window, limit_nbytes, active)
         self._open(self._start_threads)
 
     def _start_threads(self) -> None:

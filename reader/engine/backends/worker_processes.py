@@ -46,13 +46,7 @@ class Processes(Protocol):
     def grace(self) -> Grace:
         """The time that workers have at their end."""
 
-    def open(
-        self,
-        config: WorkerConfig,
-        start_method: str | None,
-        workers: int,
-        is_ready: Callable[[int], bool],
-    ) -> None:
+    def open(self, config: WorkerConfig, workers: int, is_ready: Callable[[int], bool]) -> None:
         """Prepare to start processes. Raises what ProcessStarter raises.
 
         `is_ready`: whether a worker has said that it works for this pool.
@@ -136,13 +130,14 @@ class WorkerProcesses:
     def open_starter(
         self,
         config: WorkerConfig | None,
-        start_method: str | None,
+        method: str | None,
         workers: int,
         find_libraries: Callable[[], list[str]] | None = None,
         imports_main: bool = True,
     ) -> None:
         """Make the starter, with a template where that is worth it. Raises what it raises.
 
+        `method`: of multiprocessing; None: what Python's own default is.
         `find_libraries`: of workers that are told their configs later; not called under fork.
         `imports_main`: see ProcessStarter.
         """
@@ -151,7 +146,7 @@ class WorkerProcesses:
                 self.grace.open()
         except OSError as error:
             raise refusal("worker processes", "cannot be watched", error) from error
-        starter = ProcessStarter(config, start_method, imports_main)
+        starter = ProcessStarter(config, method, imports_main)
         if find_libraries is not None and not starter.is_fork:
             starter.preload(find_libraries())
         with interrupt_after():
@@ -301,20 +296,26 @@ class WorkerProcesses:
 
 
 class OwnProcesses(WorkerProcesses):
-    """The processes of one pool alone; see Processes."""
+    """The processes of one pool alone; see Processes.
 
-    _config: WorkerConfig | None = None
+    Args:
+        method: how multiprocessing starts them; None: as Python does by default.
+    """
+
+    def __init__(self, method: str | None = None) -> None:
+        super().__init__()
+        self._method = method
+        self._config: WorkerConfig | None = None
 
     def open(
         self,
         config: WorkerConfig,
-        start_method: str | None,
         workers: int,
         is_ready: Callable[[int], bool],  # noqa: ARG002  they end with the pool
     ) -> None:
         """Prepare to start processes."""
         self._config = config
-        self.open_starter(config, start_method, workers)
+        self.open_starter(config, self._method, workers)
 
     def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Start a process; returns its pidfd."""
