@@ -240,6 +240,16 @@ class LoaderConfig:
         return self.timeout if self.timeout > 0 else None
 
     @property
+    def has_workers(self) -> bool:
+        """Whether there are workers, or a thread makes the batches."""
+        return self.num_workers > 0
+
+    @property
+    def workers(self) -> int:
+        """How many make batches: the workers, or one thread without any."""
+        return self.num_workers or 1
+
+    @property
     def is_on_cpu(self) -> bool:
         """Whether batches land on the CPU, and not on devices."""
         return self.places[0].kind == "cpu"
@@ -311,6 +321,11 @@ class LoaderConfig:
         if self.num_workers == 0 and self.use_buffer_reader:
             ahead += max(2, self.reader_buffer_size) * len(self.places)
         return ahead
+
+    def steps(self, batches: int) -> int:
+        """Return how often a loop over so many batches runs: each step has one for each place."""
+        places = len(self.places)
+        return -(-batches // places) if self.drop_last_group is False else batches // places
 
     @property
     def feed_names(self) -> tuple[str, ...] | None:

@@ -2,7 +2,8 @@
 
 A file names an option where its code has that name: as attribute, keyword, parameter, field or
 string; messages and docstrings do not count. Readers are those beside the table and the faces.
-`_OTHERS` says where the same word is another thing. Run as ``python -m tools.option_files``; ``--files`` lists the files, too.
+`_OTHERS` says where the same word is another thing. Run as ``python -m
+tools.option_files``; ``--files`` lists the files, too.
 """
 
 from __future__ import annotations

@@ -108,9 +108,9 @@ class Engine(Finalized):
         self.order_seed: int | None = None
         self.draws = draws
         self._policy = policy.without_turns() if config.auto[0] else policy
-        self._errors = _errors_of(policy, config.num_workers)
+        self._errors = _errors_of(policy, config.has_workers)
         self._base_seed = base_seed
-        self._workers = max(1, config.num_workers)
+        self._workers = config.workers
         self._round_robin = self._make_round_robin(0)
         self._next_epoch = 0
         self._prefetched: PrefetchedEpoch | None = None
@@ -375,7 +375,7 @@ class Engine(Finalized):
     def _sends_initial_state(self) -> bool:
         config = self.config
         is_late = config.is_iterable and config.seed is not None
-        can_send = config.num_workers > 0 and config.in_order and not is_late
+        can_send = config.has_workers and config.in_order and not is_late
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
     def _source(
@@ -554,9 +554,9 @@ def _copied(
     return made
 
 
-def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
+def _errors_of(policy: Policy, has_workers: bool) -> ErrorPolicy:
     """Return what is promised of exceptions: without workers none has come from elsewhere."""
-    if workers:
+    if has_workers:
         return dataclasses.replace(policy.errors, passes_exits=False)
     return ErrorPolicy(passes_exits=policy.errors.passes_exits)
 

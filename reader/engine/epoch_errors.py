@@ -170,7 +170,7 @@ def hung_sample(
 
 def _full(backend: Backend, item: Failure, batch: str) -> ArenaFull:
     """Return that there is no memory for a batch, with the limit that was reached."""
-    has_workers = isinstance(backend, Pool) and backend.num_workers > 0
+    has_workers = isinstance(backend, Pool) and backend.has_workers
     fewer = f"batch_size, prefetch_factor or {workers_option()}" if has_workers else "batch_size"
     hosts = {each.worker_id: each.host for each in backend.statuses()}
     host, total = hosts.get(item.worker), meminfo_bytes("MemTotal")

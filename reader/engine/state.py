@@ -74,7 +74,7 @@ class LoaderState:
 
     def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
         self._config = config
-        self._workers = max(1, config.num_workers)
+        self._workers = config.workers
         self.sends_snapshots = sends_snapshots(
             config.dataset, config.snapshot_every, keeps_rng, config.is_iterable
         )
@@ -190,7 +190,7 @@ class LoaderState:
             return None
         size = config.samples_per_batch
         last = None if self.progress is None else self.progress.workers
-        stays = config.persistent_workers or config.num_workers == 0
+        stays = config.persistent_workers or not config.has_workers
         if last is None or not stays:
             return self._new_workers(size)
         return last.next_epoch(has_state(config.dataset))
@@ -201,7 +201,7 @@ class LoaderState:
     def _workers_between(self) -> WorkerCursors | None:
         """As `_next_workers`, with the state that the dataset has now if it runs in the trainer."""
         workers = self._next_workers()
-        is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
+        is_at_hand = not self._config.has_workers and has_state(self._config.dataset)
         if workers is not None and is_at_hand and self.sends_snapshots:
             with suppress(AttributeError):  # some have no state before `__iter__`
                 workers.all = [WorkerCursor({"dataset": state_of(self._config.dataset)})]

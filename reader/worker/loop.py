@@ -86,9 +86,19 @@ class WorkerConfig:
         return 0 if self.is_for_device else cache_nbytes() // (2 * in_flight)
 
     @property
+    def has_workers(self) -> bool:
+        """Whether there are workers, or one thread of the trainer."""
+        return self.num_workers > 0
+
+    @property
+    def workers(self) -> int:
+        """How many make batches."""
+        return self.num_workers or 1
+
+    @property
     def is_thread(self) -> bool:
         """Whether workers are threads of the trainer."""
-        return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
+        return not self.has_workers or WORKER_KINDS[self.worker_type].is_in_trainer
 
 
 class WorkerError(NamedTuple):
@@ -144,7 +154,7 @@ def open_loop(
     """
     set_ranks(config.ranks)
     try:
-        rng = _prepare(config, worker_id) if config.num_workers else None
+        rng = _prepare(config, worker_id) if config.has_workers else None
         if config.policy.heeds_seeding and rng is None:
             config = _heed_seeding(config)
     except BaseException as error:
@@ -211,7 +221,7 @@ class WorkerLoop:
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:
             return
-        if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
+        if config.workers < 2 or isinstance(self.fetcher, StreamFetcher):
             return
         if not self.fetcher.fetches_each:
             return
@@ -368,7 +378,7 @@ def make_fetcher(
     config: WorkerConfig, worker_id: int, is_inline: bool = False
 ) -> Fetcher | StreamFetcher:
     """Return the fetcher of a worker."""
-    is_shared = config.is_thread and config.num_workers > 1
+    is_shared = config.is_thread and config.workers > 1
     snapshots = WorkerState(
         worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
     )
@@ -380,7 +390,7 @@ def make_fetcher(
         if config.tolerance is not None:
             return TolerantFetcher(config.tolerance, worker_id, *given)
         return Fetcher(*given)
-    worker = (worker_id, max(1, config.num_workers))
+    worker = (worker_id, config.workers)
     return StreamFetcher(
         config.dataset,
         config.collate_fn,

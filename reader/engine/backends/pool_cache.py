@@ -107,9 +107,9 @@ class PoolCache:
         active: Callable[[], int] | None = None,
     ) -> None:
         self._config = config
-        self._make_prepare = policy.worker.make_prepare if config.num_workers else None
+        self._make_prepare = policy.worker.make_prepare if config.has_workers else None
         self.kind: type[Backend] = backend_of(config.worker_type)
-        if config.num_workers == 0:
+        if not config.has_workers:
             self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
         self._policy = policy
         self._active = active
@@ -223,8 +223,8 @@ class PoolCache:
             processes = SharedProcesses(self._shared, self._key)
         elif config.backend is not None:
             if config.is_paced:
-                window = max(window, min(_MOST_PACED, MOST_FACTOR * config.num_workers))
-            in_flight = 2 * -(-window // config.num_workers) + 2
+                window = max(window, min(_MOST_PACED, MOST_FACTOR * config.workers))
+            in_flight = 2 * -(-window // config.workers) + 2
             takes_turns = self._policy.dispatch.is_round_robin
             processes = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
         elif config.start_method is not None:
