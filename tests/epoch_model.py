@@ -662,7 +662,7 @@ class Run:
         feeder: Any = self.backend.feeder
         self.feeder: FakeFeeder = feeder
         feeder.begin_run(0, table.drawn, setting.in_order)
-        table.size = setting.window
+        table.resize(setting.window)
         turns = None
         if setting.round_robin and not setting.is_stream:
             turns = RoundRobin(setting.workers, 0, setting.room)
@@ -687,8 +687,8 @@ class Run:
         if setting.is_stream or setting.every:
             workers = WorkerCursors(setting.workers, 1)
             if state is not None:
-                workers.all = [WorkerCursor.from_json(each) for each in state["workers"]]
-                workers.last = state["last_worker"]
+                cursors = [WorkerCursor.from_json(each) for each in state["workers"]]
+                workers.take(cursors, state["last_worker"])
                 workers.count_before(state["batches"] if setting.is_stream else 0)
         if setting.is_stream and workers is not None:
             return TaskTable(

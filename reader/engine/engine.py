@@ -296,10 +296,9 @@ class Engine(Finalized):
     ) -> tuple[TaskSource, Dispatcher]:
         """Begin the run of an epoch, and return what draws its tasks and what sends them."""
         feeder = backend.feeder
-        feeder.begin_run(progress.epoch, table.drawn, self.config.in_order)
-        feeder.times = self.times
+        feeder.begin_run(progress.epoch, table.drawn, self.config.in_order, self.times)
         if self._is_eager:
-            table.size = backend.window
+            table.resize(backend.window)
         source = self._source(table, progress, start, backend)
         turns = None if table.is_stream else self._turns
         reword = functools.partial(_reworded, self._errors)

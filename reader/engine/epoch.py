@@ -322,7 +322,7 @@ class Epoch:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._table.is_closed = True
+        self._table.close()
         self._loan.give_back()
 
     def _end(self) -> None:
@@ -350,7 +350,8 @@ class Epoch:
             stage.warn_of_short_group(len(landed), progress.batches)
         table.drop()
         stage.sweep()
-        progress.is_finished |= self._is_complete
+        if self._is_complete:
+            progress.finish()
         if progress.failures is not None and self._is_complete:
             progress.failures.summarize()
         raise StopIteration

@@ -204,7 +204,7 @@ class LoaderState:
         is_at_hand = not self._config.has_workers and has_state(self._config.dataset)
         if workers is not None and is_at_hand and self.sends_snapshots:
             with suppress(AttributeError):  # some have no state before `__iter__`
-                workers.all = [WorkerCursor({"dataset": state_of(self._config.dataset)})]
+                workers.take([WorkerCursor({"dataset": state_of(self._config.dataset)})])
         return workers
 
     # -- beginning -------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class LoaderState:
 
     def begun(self, progress: Progress) -> None:
         """Note the iterator that the user got."""
-        progress.resumed = self.pending
+        progress.note_resumed(self.pending)
         self._progress = progress
         self.pending = None
 
@@ -372,8 +372,7 @@ class LoaderState:
                 f"last_worker in the state must be a worker's number, got {got(last)}. {REMEDY}"
             )
         if len(found) == self._workers:
-            workers.all = found
-            workers.last = last
+            workers.take(found, last)
             workers.count_before(state["batches"])
         elif any(each.made or each.state.keys() - {"iterator"} for each in found):
             size = self._config.samples_per_batch

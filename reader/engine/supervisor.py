@@ -101,7 +101,7 @@ class Supervisor:
             return
         if self._backend.is_open:
             raise in_fork()
-        self._table.is_closed = True
+        self._table.close()
         raise closed(self.next_number(), self._options)
 
     def next_number(self) -> int:
@@ -331,7 +331,7 @@ class Supervisor:
 
     def _abort(self) -> None:
         """End workers that cannot continue; the next epoch starts new ones."""
-        self._table.is_closed = True
+        self._table.close()
         self._backend.close_soon(0.0)
         self._loan.give_back()
 
@@ -403,7 +403,7 @@ class Supervisor:
     def _halve(self) -> None:
         """Keep half as many batches in flight from now on."""
         if self._table.size > 1:
-            self._table.size //= 2
+            self._table.resize(self._table.size // 2)
             _log.warning(
                 "shared memory is short: at most %d batches are in flight for the rest of epoch %d."
                 " Lower batch_size or prefetch_factor, or keep fewer batches alive",

@@ -33,7 +33,7 @@ from reader.worker.random_watch import RandomWatch
 from reader.worker.rng import WorkerRng
 from reader.worker.stream import Stream, StreamFetcher
 from reader.worker.tolerant_fetcher import TolerantFetcher
-from reader.worker.worker_state import EpochStart, WorkerState
+from reader.worker.worker_state import EpochStart, WorkerSnapshot, WorkerState
 
 __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "open_loop", "run"]
 
@@ -258,14 +258,35 @@ class WorkerLoop:
 
     def _enter_epoch(self) -> None:
         """Begin the epoch now, and send its initial state."""
-        channel, state = self._channel, None
-        context.set_task(self.base_seed, channel.epoch)
-        if self.start_error is None:
+        context.set_task(self.base_seed, self._channel.epoch)
+        self._channel.send_initial_state(self.enter() if self.start_error is None else None)
+
+    def enter(self) -> WorkerSnapshot | None:
+        """Begin the epoch now; returns its initial state, if states are kept.
+
+        An exception of the user's code is kept, and raised in the place of the next batch.
+        """
+        try:
+            return self.fetcher.enter(self._channel.run)
+        except BaseException as error:
+            if self._passes(error):
+                raise
+            self.start_error = error
+            return None
+
+    def pass_end(self) -> None:
+        """Pass the end of a stream that was restored there. Exceptions: as of `enter`."""
+        if isinstance(self.fetcher, StreamFetcher):
             try:
-                state = self.fetcher.enter(channel.run)
+                self.fetcher.pass_end()
             except BaseException as error:
+                if self._passes(error):
+                    raise
                 self.start_error = error
-        channel.send_initial_state(state)
+
+    def _passes(self, error: BaseException) -> bool:
+        """Whether what was raised before the first batch is raised at once in the user's thread."""
+        return self._is_inline and (not isinstance(error, Exception) or is_interrupt(error))
 
     def step(self, kind: int, keys: Any) -> None:  # noqa: C901, PLR0912  one frame for a task
         """Do one task. An exception of the user's code becomes an answer."""
@@ -294,16 +315,17 @@ class WorkerLoop:
                 self._raise_start_error(fetcher)
             number = channel.seq
             if type(keys) is list and keys and type(keys[0]) is OneByOne:
-                fetcher.one_by_one, keys = True, keys[1:]
+                fetcher.fetch_one_by_one()
+                keys = keys[1:]
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run, channel.seq)
             if self._config.seed is None:
                 fetcher.make(channel, kind, keys)
             else:
                 if isinstance(fetcher, StreamFetcher):
-                    fetcher.reseed = reseeding(self._config, epoch, self._rng)
+                    fetcher.reseed_by(reseeding(self._config, epoch, self._rng))
                 if self._watch is not None:
-                    self._watch.epoch, self._watch.number = epoch, number
+                    self._watch.begin(epoch, number)
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                     reseed_dataset(self._config, epoch, number)
                     fetcher.make(channel, kind, keys)
@@ -321,8 +343,7 @@ class WorkerLoop:
             channel.refuse(_carry(error, self._is_thread, row, drawn, fetcher.take_bad()))
 
     def _raise_start_error(self, fetcher: Fetcher | StreamFetcher) -> NoReturn:
-        fetcher.row = -1
-        fetcher.is_stacking = False
+        fetcher.leave_sample()
         error = self.start_error
         if isinstance(fetcher, StreamFetcher):  # raised once; with a map-style dataset each time
             self.start_error = None

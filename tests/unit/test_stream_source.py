@@ -91,7 +91,7 @@ def test_death_of_a_worker_without_a_task_is_told_in_its_turn() -> None:
     table, source = source_of(3)
     dispatcher = Dispatcher(table, TakingFeeder(), source)
     assert workers_of(source, 3) == [0, 1, 2]
-    table.size = 3
+    table.resize(3)
     dispatcher.send_held()
     dispatcher.hand(table.arrive(1))
     found = source.lost(Death(1, 100, -9, [], None, True, False))

@@ -114,13 +114,11 @@ class Watch(Protocol):
 
 
 class TaskFeeder(Protocol):
-    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`.
+    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`."""
 
-    Attributes:
-        times: where those of batches that are taken go.
-    """
-
-    times: TimesLog
+    @property
+    def times(self) -> TimesLog:
+        """The log of what is taken."""
 
     @property
     def accepted(self) -> int:
@@ -138,8 +136,17 @@ class TaskFeeder(Protocol):
     def queued(self) -> int:
         """How many batches are ready to be taken."""
 
-    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:
-        """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped."""
+    def begin_run(
+        self,
+        epoch: int,
+        next_seq: int = 0,
+        in_order: bool = True,
+        times: TimesLog | None = None,
+    ) -> None:
+        """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped.
+
+        `times`: the log of what is taken from now on; None: that of before.
+        """
 
     def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
         """Send a task to a worker, -1: to the least busy one; False: it has no room."""

@@ -150,7 +150,8 @@ class WorkerProcesses:
         if find_libraries is not None and not starter.is_fork:
             starter.preload(find_libraries())
         with interrupt_after():
-            self.starter, starter.has_pool = starter, True
+            self.starter = starter
+            starter.leave_to_pool()
         if workers > 1 or starter.needs_template:
             starter.open_template()
 

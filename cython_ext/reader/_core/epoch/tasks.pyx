@@ -89,7 +89,7 @@ cdef class TaskTable:
     """The tasks of one epoch, and what follows from their states.
 
     Args:
-        size: most tasks that are drawn and not answered; may be changed while in use.
+        size: most tasks that are drawn and not answered; see `resize`.
         first: the number of the first task.
         in_order: False: batches are delivered as they come.
         is_stream: of an iterable dataset: each task is for one worker, and positions are the workers' own.
@@ -122,6 +122,22 @@ cdef class TaskTable:
         self.last_worker = last_worker
         self.workers = workers
         self.is_heard = is_stream
+
+    def resize(self, int64_t size):
+        """Have room for so many tasks from now on; those that are drawn stay."""
+        self.size = size
+
+    def close(self):
+        """Say that no batch can be taken any more."""
+        self.is_closed = True
+
+    def hear(self):
+        """Have what is handed over told to somebody before it is counted; see `countable`."""
+        self.is_heard = True
+
+    def begin_with(self, workers):
+        """Begin at other positions of the workers; nothing was handed over yet."""
+        self.workers = workers
 
     # -- transitions -----------------------------------------------------------------------------
 
