@@ -245,8 +245,8 @@ class LoaderConfig:
         return self.num_workers > 0
 
     @property
-    def workers(self) -> int:
-        """How many make batches: the workers, or one thread without any."""
+    def num_loops(self) -> int:
+        """How many loops make batches: one in each worker, or without workers one in a thread."""
         return self.num_workers or 1
 
     @property
@@ -379,8 +379,9 @@ class LoaderConfig:
             is_iterable: whether the loader iterates over it instead of indexing it.
             options: others than these, but for those that say where and how workers run.
         """
-        o = {name: getattr(self, name) for name in _OF_ORDER} | options
-        _check_each(o, options)
+        own = vars(self)
+        o = {name: own[name] for name in _OF_ORDER} | options
+        _check_each(o, [name for name in options if options[name] is not own[name]])
         if any(self.auto):
             workers, factor = (AutoCount(1) if found else 1 for found in self.auto)
             check_auto(workers, factor, dataset, is_iterable)

@@ -164,7 +164,7 @@ class Policy:
     dispatch: DispatchPolicy = DispatchPolicy()
     worker: WorkerPolicy = WorkerPolicy()
     batch: BatchPolicy = BatchPolicy()
-    errors: ErrorPolicy = ErrorPolicy()
+    error_policy: ErrorPolicy = ErrorPolicy()
 
     def without_turns(self) -> Policy:
         """Return the policy by which the least busy worker has each task, whose number changes."""

@@ -49,7 +49,7 @@ from reader.errors import ReaderError
 from reader.orders.order import open_order
 from reader.orders.order_origin import Position
 from reader.orders.reopened import reopened
-from reader.orders.shards import shards_of
+from reader.orders.step_batches import step_batches_of
 from reader.policy import DispatchPolicy
 from reader.worker.bad_sample import BadKey, BadSample, own_keys
 from reader.worker.loop import WorkerError
@@ -248,7 +248,7 @@ class FakeFeeder:
         self.current = None
         self.accepted += 1
 
-    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+    def drop_task(self, seq: int, worker: int, is_end: bool = False) -> None:
         kind = FailureKind.END if is_end else FailureKind.LOST
         self.enqueue(Failure(kind, seq, 0, worker))
 
@@ -446,7 +446,7 @@ class FakeBackend:
 
     def __init__(self, setting: Setting, world: World) -> None:
         self.feeder = FakeFeeder(setting, world)
-        self.workers = self.started = setting.workers
+        self.num_workers = self.started = setting.workers
         self.window = setting.window
         self.is_open = self.is_usable = True
         self.starts_no_more = False
@@ -483,7 +483,7 @@ class FakeLoan:
         self.backend = backend
         self.is_out = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         if self.is_out and self.backend.is_usable:
             self.backend.feeder.begin_run(0)
         self.is_out = False
@@ -517,7 +517,7 @@ def batch_sampler_of(setting: Setting) -> Any:
             steps.append([keys_of(number)])
         else:
             steps[-1].append(keys_of(number))
-    return shards_of(steps)
+    return step_batches_of(steps)
 
 
 # -- interrupts ----------------------------------------------------------------------------------
@@ -639,7 +639,7 @@ class Run:
             config: Any = SimpleNamespace(error_budget=10**6, batch_size=1, on_error="skip")
             failures = EpochFailures(self.owner, config, 0, 0, None)  # type: ignore[arg-type]
         self.progress = progress = Progress(0, {}, table, at, None, failures)
-        workers = progress.workers
+        workers = progress.worker_cursors
         start_of = None
         if setting.starts or (state is not None and workers is not None):
             sends = setting.starts == 2 and setting.in_order and workers is not None
@@ -647,7 +647,7 @@ class Run:
                 workers.expect_initial_states()
 
             def start_of(worker: int) -> EpochStart:
-                is_awaited = sends and worker in progress.workers.awaited  # type: ignore[union-attr]
+                is_awaited = sends and worker in progress.worker_cursors.awaited  # type: ignore[union-attr]
                 return EpochStart([], 0, progress.to_start(worker), is_awaited)
 
         options = EpochOptions(
@@ -655,7 +655,7 @@ class Run:
         )  # fmt: skip
         stage = Stage(
             [self.convert] * setting.places, setting.drops_last,
-            has_shards=setting.sampler == "shards",
+            has_step_batches=setting.sampler == "shards",
         )  # fmt: skip
         loan: Any = FakeLoan(self.backend)
         self.loan = loan
@@ -692,11 +692,11 @@ class Run:
                 workers.count_before(state["batches"] if setting.is_stream else 0)
         if setting.is_stream and workers is not None:
             return TaskTable(
-                1, 0, setting.in_order, True, last_worker=workers.last, workers=workers
+                1, 0, setting.in_order, True, last_worker=workers.last, worker_cursors=workers
             )
         first = 0 if state is None else state["batches"]
         beyond = () if state is None else state["beyond"]
-        return TaskTable(1, first, setting.in_order, False, beyond, workers=workers)
+        return TaskTable(1, first, setting.in_order, False, beyond, worker_cursors=workers)
 
     def _source(self, state: Any, at: Position, turns: RoundRobin | None) -> TaskSource:
         if self.setting.is_stream:

@@ -72,7 +72,7 @@ class Started(NamedTuple):
 class Capacity(NamedTuple):
     """Tells the trainer how many workers fit into the cluster, existing ones included."""
 
-    workers: int
+    num_workers: int
 
 
 class InFlight(NamedTuple):

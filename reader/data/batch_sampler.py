@@ -39,6 +39,13 @@ class BatchSampler(Seekable[list[T]]):
         self.batch_size = as_int("batch_size", batch_size, low=1, remedy="Use NoBatching for none.")
         self.drop_last = as_bool("drop_last", drop_last)
 
+    @classmethod
+    def of(cls, sampler: Iterable[T], batch_size: int, drop_last: bool) -> BatchSampler[T]:
+        """Make one of arguments that were checked elsewhere."""
+        made = cls.__new__(cls)
+        made.sampler, made.batch_size, made.drop_last = sampler, batch_size, drop_last
+        return made
+
     def __iter__(self) -> Iterator[list[T]]:
         return batched(iter(self.sampler), self.batch_size, self.drop_last)
 

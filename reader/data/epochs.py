@@ -6,10 +6,9 @@ Imports the core. The dataset in the trainer is the user's; the engine calls its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from reader._core.interpreter.own_attribute import own_attributes
+from reader._core.interpreter.own_attribute import note_owned
 
 __all__ = [
     "Mark",
@@ -25,7 +24,6 @@ __all__ = [
 _DEPTH = 8  # of objects inside objects
 _ONE = ("dataset", "sampler", "batch_sampler")  # attributes that hold an object of the kind
 _MANY = ("datasets", "samplers")  # and those that hold several
-_HOLDERS = (*_ONE, *_MANY)
 _DATASETS = ("dataset", "datasets")
 Path = tuple[Any, ...]
 Mark = tuple[Path, int]  # where the dataset is, and its epoch
@@ -77,9 +75,10 @@ def carried_epochs(**objects: Any) -> dict[str, int]:
     """Return the epochs of datasets and samplers with `set_epoch`, by the path to each."""
     found: dict[str, int] = {}
     for name, each in _named(objects):
-        epoch = own_epoch(each)
-        if epoch is not None and callable(getattr(each, "set_epoch", None)):
-            found[name] = epoch
+        if callable(getattr(each, "set_epoch", None)):
+            epoch = own_epoch(each)
+            if epoch is not None:
+                found[name] = epoch
     return found
 
 
@@ -93,13 +92,16 @@ def find_carriers(names: Any, **objects: Any) -> list[Any]:
     return found
 
 
-def _named(objects: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
+def _named(objects: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return these objects and those inside of them, each once, with the path to it as text."""
+    found: list[tuple[Path, Any]] = []
     for name, outer in objects.items():
-        for path, each in () if outer is None else _walk(outer):
-            if id(each) not in seen:
-                seen.add(id(each))
-                yield ".".join(map(str, (name, *path))), each
+        if outer is not None:
+            note_owned(found, outer, (name,), _ONE, _MANY, _DEPTH)
+    first: dict[int, tuple[Path, Any]] = {}
+    for path, each in found:
+        first.setdefault(id(each), (path, each))
+    return [(".".join(map(str, path)), each) for path, each in first.values()]
 
 
 def own_epoch(value: Any) -> int | None:
@@ -114,17 +116,5 @@ def own_epoch(value: Any) -> int | None:
 def _walk(value: Any) -> list[tuple[Path, Any]]:
     """Return an object and those inside of it, outermost first, each with the path to it."""
     found: list[tuple[Path, Any]] = []
-    _add_inner(found, value, (), _DEPTH)
+    note_owned(found, value, (), _ONE, _MANY, _DEPTH)
     return found
-
-
-def _add_inner(found: list[tuple[Path, Any]], value: Any, path: Path, depth: int) -> None:
-    found.append((path, value))
-    if depth == 0:
-        return
-    for name, inner in own_attributes(value, _HOLDERS):
-        if name not in _MANY:
-            _add_inner(found, inner, (*path, name), depth - 1)
-        elif isinstance(inner, (list, tuple)):
-            for place, each in enumerate(inner):
-                _add_inner(found, each, (*path, name, place), depth - 1)

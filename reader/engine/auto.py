@@ -42,7 +42,7 @@ def first_choice(most: Choice, is_free: tuple[bool, bool], cores: float | None =
     cores = usable_cores() / local_ranks() if cores is None else cores
     first = max(2, min(_FIRST_WORKERS, math.ceil(cores) // 2))
     return Choice(
-        min(first, most.workers) if is_free[0] else most.workers,
+        min(first, most.num_workers) if is_free[0] else most.num_workers,
         min(_LEAST_FACTOR, most.factor) if is_free[1] else most.factor,
     )
 
@@ -80,7 +80,7 @@ class AutoWorkers:
         self._run: object = None  # of the newest iterator, which alone is looked at
         self._next_s = 0.0
         self._has_begun = False  # each worker, since there are so many
-        self._room: int | None = None  # for workers elsewhere, as the tuner knows it
+        self._capacity: int | None = None  # for workers elsewhere, as the tuner knows it
         self._turn = threading.Lock()  # one thread looks at a time, and no other waits for it
 
     @property
@@ -89,11 +89,11 @@ class AutoWorkers:
         found = self._tuner.choice
         if not self._is_paced:
             return found
-        return found._replace(factor=max(found.factor, self._size // max(1, found.workers)))
+        return found._replace(factor=max(found.factor, self._size // max(1, found.num_workers)))
 
     def active(self) -> int:
         """Return how many workers are started with a pool."""
-        return self.choice.workers
+        return self.choice.num_workers
 
     def go_on(self, before: AutoWorkers | None) -> None:
         """Begin with what another one found for the same arguments."""
@@ -104,7 +104,7 @@ class AutoWorkers:
         self, pool: Pool, dispatcher: Dispatcher, start_of: Callable[[int], EpochStart] | None
     ) -> Callable[[], None]:
         """Begin an epoch, of which no task was sent yet; returns what is called now and then."""
-        pool.set_active(self.choice.workers)
+        pool.set_active(self.choice.num_workers)
         if not self._is_paced:
             self._bound = None  # the tuner knows
         self._set_in_flight(pool, dispatcher.table)
@@ -114,7 +114,7 @@ class AutoWorkers:
 
     def _in_flight(self, pool: Pool) -> int:
         choice = self._tuner.choice
-        found = choice.factor * max(choice.workers, self._places)
+        found = choice.factor * max(choice.num_workers, self._places)
         if self._is_paced:
             found = max(found, min(pool.window, pool.wanted or 0))
         return found if self._bound is None else min(found, self._bound)
@@ -158,14 +158,14 @@ class AutoWorkers:
     ) -> None:
         self._has_begun = False
         try:
-            started = pool.set_active(choice.workers)
+            started = pool.set_active(choice.num_workers)
         except ReaderError as error:
             if not pool.is_usable:
                 raise
             _log.warning("num_workers stays %d: %s", pool.started, error)
             choice = self._tuner.limit(pool.started)
             started = []
-            pool.set_active(choice.workers)
+            pool.set_active(choice.num_workers)
         for worker in started:
             if start_of is not None:
                 dispatcher.add_start(worker, start_of(worker))
@@ -174,15 +174,15 @@ class AutoWorkers:
     def _decided(self, pool: Pool, table: TaskTable, now_s: float) -> Choice:
         """Return what there should be from now on."""
         now, (has_workers, has_factor) = self._tuner.choice, self._kind[1]
-        if has_workers and pool.room is not None and pool.room != self._room:
-            self._room = pool.room
-            return self._tuner.limit(max(1, min(self._room, self._kind[0].workers)))
+        if has_workers and pool.capacity is not None and pool.capacity != self._capacity:
+            self._capacity = pool.capacity
+            return self._tuner.limit(max(1, min(self._capacity, self._kind[0].num_workers)))
         if table.size < self._size:  # memory is short: it was halved
             self._size = self._bound = table.size
             return now if self._places > 1 else self._tuner.fit(table.size)
         if not has_workers and not has_factor:
             return now
-        self._has_begun = self._has_begun or pool.has_begun(now.workers)
+        self._has_begun = self._has_begun or pool.has_begun(now.num_workers)
         if not self._has_begun or not self._tuner.is_due(now_s, self._stats.batches):
             return now
         return self._tuner.read(self._reading(pool, now_s))

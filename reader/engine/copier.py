@@ -18,7 +18,7 @@ from reader._core.interpreter.signals import Finalized
 from reader.engine.registrar import Registrar
 from reader.frameworks.device import Device
 
-__all__ = ["Copied", "Copier", "copier_stats", "end_copies"]
+__all__ = ["Copied", "Copier", "copier_stats", "drop_copies"]
 
 _POLL_S = 50e-6
 
@@ -29,7 +29,7 @@ class Copy:
     Attributes:
         batch: what it reads.
         event: recorded after the copy; None: it is done.
-        slot: what `Registrar.end` takes.
+        slot: what `Registrar.release` takes.
         is_issued: False: it is just being issued, or an interrupt came.
         held: tensors that must not be freed before it is done.
     """
@@ -102,8 +102,8 @@ class Copier(Finalized):
             batch = batch.plain_containers()
         if not self._is_issuing:
             self._newest = None
-            if not self.has_room:
-                self._await_room()
+            if not self.has_space:
+                self._await_space()
         with self._lock:
             before = self._is_issuing  # a signal's handler may call `issue` within this
             try:
@@ -118,7 +118,7 @@ class Copier(Finalized):
         self._newest = copy
         self._open.append(copy)
         batch.note(ISSUED, self._place)
-        copy.slot = self.registrar.begin(batch)
+        copy.slot = self.registrar.acquire(batch)
         tensors: list[Any] = []
         if not device.frees_in_order:
             copy.held = tensors
@@ -141,15 +141,15 @@ class Copier(Finalized):
         return self._device.is_capturing()
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether a copy can be issued now, without more of them under way than may be."""
         self.sweep()
         return len(self._open) < self._most
 
-    def _await_room(self) -> None:
+    def _await_space(self) -> None:
         """Poll until a copy can be issued: the link is slower than the user."""
         began = time.monotonic()
-        while not self.has_room:
+        while not self.has_space:
             time.sleep(_POLL_S)  # noqa: TID251  the device wakes nobody, and its copies end
         self.wait_s += time.monotonic() - began
 
@@ -159,7 +159,7 @@ class Copier(Finalized):
             return
         try:
             while self._open and self._is_done(self._open[0]):
-                self._let_go_first()
+                self._release_first()
         finally:
             self._lock.release()
 
@@ -174,7 +174,7 @@ class Copier(Finalized):
                 copy = self._open[0]
                 if not self._is_done(copy):
                     self._device.wait(copy.event)
-                self._let_go_first()
+                self._release_first()
 
     def finalize(self) -> None:
         """Wait for the copies when the copier is dropped, before what they read is freed."""
@@ -189,16 +189,16 @@ class Copier(Finalized):
             copy.is_issued = True
         return self._device.is_done(copy.event)
 
-    def _let_go_first(self) -> None:
+    def _release_first(self) -> None:
         copy = self._open.popleft()
         if copy.batch is not None:
             copy.batch.note(COPIED, self._place)
         event, copy.event, copy.batch, copy.held = copy.event, None, None, None
-        self.registrar.end(copy.slot)
+        self.registrar.release(copy.slot)
         self._events.append(event)
 
 
-def end_copies(copiers: list[Copier]) -> None:
+def drop_copies(copiers: list[Copier]) -> None:
     """Wait for all copies of a loader, and unlock its slots."""
     for copier in copiers:
         copier.wait()

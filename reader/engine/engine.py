@@ -28,7 +28,7 @@ from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
-from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.inline_cache import InlineCache
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.epoch import Epoch
@@ -39,7 +39,7 @@ from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_source import MapSource
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
 from reader.engine.progress import Progress
-from reader.engine.state import LoaderState, Start, batches_of
+from reader.engine.state import LoaderState, ResumePoint, batches_of
 from reader.engine.stream_source import StreamSource
 from reader.engine.supervisor import Supervisor
 from reader.engine.task_source import TaskSource
@@ -49,9 +49,9 @@ from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
 from reader.orders.order import open_order
 from reader.orders.reopened import reopened, set_seeded
-from reader.orders.shards import Shards
+from reader.orders.step_batches import StepBatches
 from reader.policy import ErrorPolicy, Policy
-from reader.processes.pool_registry import check_interpreter, leave_with_program
+from reader.processes.pool_registry import check_interpreter, stop_with_program
 from reader.random import seeds
 from reader.worker.worker_state import EpochStart
 
@@ -103,23 +103,22 @@ class Engine(Finalized):
         if _draws_nothing(config):
             config = dataclasses.replace(config, seed_globals=False)
         self.config = config
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
-        self.order_seed: int | None = None
         self.draws = draws
         self._policy = policy.without_turns() if config.auto[0] else policy
-        self._errors = _errors_of(policy, config.has_workers)
+        self._error_policy = _error_policy_of(policy, config.has_workers)
         self._base_seed = base_seed
-        self._workers = config.workers
-        self._round_robin = self._make_round_robin(0)
-        self._next_epoch = 0
-        self._prefetched: PrefetchedEpoch | None = None
-        self._newest: weakref.ref[EpochIterator] | None = None
+        self._workers = config.num_loops
         self._stats = WaitStats()
         self.times = TimesLog() if times is None else times
         self.auto = AutoWorkers(config, self._stats) if config.may_change else None
         active = None if self.auto is None else self.auto.active
-        self._cache = PoolCache(config, self._policy, base_seed, active)
+        is_inline = not config.has_workers and not policy.dispatch.works_ahead
+        self._cache: PoolCache | InlineCache = (
+            InlineCache(config, self._policy, base_seed)
+            if is_inline
+            else PoolCache(config, self._policy, base_seed, active)
+        )
+        self.is_ended = is_inline  # nothing to finalize
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
@@ -129,9 +128,29 @@ class Engine(Finalized):
         )
         self._places = LandingPlaces(config, policy.batch)
         self.failed = FailedSamples(config) if failed is None else failed
-        self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
-        is_inline = self._cache.kind is InlineBackend
+        self._begin_anew(sampler, batch_sampler)
         self._is_plain = is_inline and config.is_plain and not self._state.sends_snapshots
+
+    def _begin_anew(self, sampler: Any, batch_sampler: Any) -> None:
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.order_seed: int | None = None
+        self._round_robin = self._make_round_robin(0)
+        self._next_epoch = 0
+        self._prefetched: PrefetchedEpoch | None = None
+        self._newest: weakref.ref[EpochIterator] | None = None
+        self._state = LoaderState(self.config, self._policy.worker.keeps_rng, self._base_seed)
+
+    def renewed(self, sampler: Any, batch_sampler: Any) -> Engine:
+        """Return an engine with the same options and base seed that was never iterated over.
+
+        It is for an engine without workers: both keep the memory that batches are stacked in.
+        """
+        made = Engine.__new__(Engine)
+        made.is_ended = self.is_ended
+        vars(made).update(vars(self), _stats=WaitStats())
+        made._begin_anew(sampler, batch_sampler)
+        return made
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -197,12 +216,12 @@ class Engine(Finalized):
             check_interpreter()
             raise
         except ReaderError:
-            leave_with_program()  # the program is ending, and that closed it: no error to report
+            stop_with_program()  # the program is ending, and that closed it: no error to report
             raise
         self._next_epoch += 1
         return batches
 
-    def _open(self, epoch: int, start: Start) -> EpochIterator:
+    def _open(self, epoch: int, start: ResumePoint) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns.
 
         Workers start before the sampler is iterated over: what that changes in the trainer must not
@@ -210,14 +229,14 @@ class Engine(Finalized):
         """
         table = self._table(start)
         progress = self._progress(epoch, start, table)
-        has_shards = isinstance(self.batch_sampler, Shards)
+        has_step_batches = isinstance(self.batch_sampler, StepBatches)
         is_new = not start.is_resumed and start.base_seed == self._base_seed
-        if self._is_plain and is_new and not has_shards:
+        if self._is_plain and is_new and not has_step_batches:
             convert = self._places.convert()
             if convert is not None:
                 return self._open_plain(epoch, start, table, progress, convert)
         options = self._options(epoch, start, progress)
-        stage = self._places.stage(has_shards)
+        stage = self._places.stage(has_step_batches)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
@@ -248,7 +267,7 @@ class Engine(Finalized):
     def _open_plain(
         self,
         epoch: int,
-        start: Start,
+        start: ResumePoint,
         table: TaskTable,
         progress: Progress,
         convert: Callable[[Any], Any],
@@ -262,7 +281,7 @@ class Engine(Finalized):
         def make() -> Epoch:
             options = self._options(epoch, start, progress)
             supervisor = Supervisor(loan, dispatcher, source, progress, options, self._stats)
-            stage = self._places.stage(has_shards=False)
+            stage = self._places.stage(has_step_batches=False)
             return Epoch(loan, dispatcher, source, supervisor, stage, progress, options)
 
         by_need = EpochByNeed(loan, table, progress, self._length(), make)
@@ -271,19 +290,19 @@ class Engine(Finalized):
         backend.open_epoch(dispatcher.send_starts, progress)
         return batches
 
-    def _options(self, epoch: int, start: Start, progress: Progress) -> EpochOptions:
+    def _options(self, epoch: int, start: ResumePoint, progress: Progress) -> EpochOptions:
         config = self.config
         return EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
             is_eager=self._is_eager,
-            errors=self._errors,
+            error_policy=self._error_policy,
             start_of=self._starts(epoch, start, progress),
             on_end=self._on_end,
             slow_s=config.warn_after,
             hung_s=config.hang_after,
             tolerates=config.tolerates_failures,
-            raises_deaths=self._errors.raises_deaths and not config.worker_retries,
+            raises_deaths=self._error_policy.raises_deaths and not config.worker_retries,
             length=None if config.is_iterable else self._length(),
         )
 
@@ -292,7 +311,7 @@ class Engine(Finalized):
         return functools.partial(count_of, batches_of(self.sampler, self.batch_sampler))
 
     def _drawing(
-        self, table: TaskTable, progress: Progress, start: Start, backend: Backend
+        self, table: TaskTable, progress: Progress, start: ResumePoint, backend: Backend
     ) -> tuple[TaskSource, Dispatcher]:
         """Begin the run of an epoch, and return what draws its tasks and what sends them."""
         feeder = backend.feeder
@@ -301,20 +320,27 @@ class Engine(Finalized):
             table.resize(backend.window)
         source = self._source(table, progress, start, backend)
         turns = None if table.is_stream else self._turns
-        reword = functools.partial(_reworded, self._errors)
+        reword = functools.partial(_reworded, self._error_policy)
         return source, Dispatcher(table, feeder, source, turns, reword)
 
-    def _table(self, start: Start) -> TaskTable:
+    def _table(self, start: ResumePoint) -> TaskTable:
         """Return the table of an epoch's tasks, for one in flight."""
         config = self.config
         if config.is_iterable:
-            workers = start.workers or WorkerCursors(self._workers, config.samples_per_batch)
-            return TaskTable(1, 0, config.in_order, True, last_worker=workers.last, workers=workers)
+            workers = start.worker_cursors or WorkerCursors(self._workers, config.samples_per_batch)
+            return TaskTable(
+                1, 0, config.in_order, True, last_worker=workers.last, worker_cursors=workers
+            )
         return TaskTable(
-            1, start.at.batches, config.in_order, False, start.beyond, workers=start.workers
+            1,
+            start.at.batches,
+            config.in_order,
+            False,
+            start.beyond,
+            worker_cursors=start.worker_cursors,
         )
 
-    def _progress(self, epoch: int, start: Start, table: TaskTable) -> Progress:
+    def _progress(self, epoch: int, start: ResumePoint, table: TaskTable) -> Progress:
         config, failures = self.config, None
         epochs = carried_epochs(
             dataset=config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
@@ -330,7 +356,7 @@ class Engine(Finalized):
     def _turns(self) -> RoundRobin | None:
         return self._round_robin if self._policy.dispatch.is_round_robin else None
 
-    def _next_turn(self, start: Start) -> int:
+    def _next_turn(self, start: ResumePoint) -> int:
         """Return the worker whose turn the first batch of an epoch is.
 
         With persistent workers round robin continues where the last epoch stopped, as in Paddle:
@@ -347,15 +373,15 @@ class Engine(Finalized):
         return RoundRobin(self._workers, turn, self.config.prefetch_factor)
 
     def _starts(
-        self, epoch: int, start: Start, progress: Progress
+        self, epoch: int, start: ResumePoint, progress: Progress
     ) -> Callable[[int], EpochStart] | None:
         """Return what makes the EpochStart of a worker; None: the workers need none."""
         config = self.config
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
         base_seed = start.base_seed
-        if self._sends_initial_state and progress.workers is not None:
-            workers = progress.workers
+        if self._sends_initial_state and progress.worker_cursors is not None:
+            workers = progress.worker_cursors
             workers.expect_initial_states()
             has_cursor = start.is_resumed
             return lambda worker: EpochStart(
@@ -364,7 +390,7 @@ class Engine(Finalized):
                 progress.to_start(worker) if has_cursor else None,
                 worker in workers.awaited,
             )
-        if start.is_resumed and start.workers is not None:
+        if start.is_resumed and start.worker_cursors is not None:
             return lambda worker: EpochStart(marks, base_seed, progress.to_start(worker))
         if start.is_resumed or marks or base_seed != self._base_seed:
             return lambda _: EpochStart(marks, base_seed)
@@ -378,11 +404,11 @@ class Engine(Finalized):
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
     def _source(
-        self, table: TaskTable, progress: Progress, start: Start, backend: Backend
+        self, table: TaskTable, progress: Progress, start: ResumePoint, backend: Backend
     ) -> TaskSource:
         config, turns = self.config, self._turns
         if table.is_stream:
-            return StreamSource(table, backend.workers, config.worker_retries)
+            return StreamSource(table, backend.num_workers, config.worker_retries)
         if turns is not None and not config.in_order:
             # weakly: the round robin goes on in the next epoch
             turns.watch(functools.partial(_loads_of, weakref.ref(table)))
@@ -487,7 +513,7 @@ class Engine(Finalized):
         backend = self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
         wait_s, last_wait_s = self._stats.times()
-        stages = usable.feeder.stats() if usable is not None else self._cache.shelf.last_stages
+        stages = usable.feeder.stats() if usable is not None else self._cache.last_stages
         return {
             "batches": self._stats.batches,
             "wait_s": wait_s,
@@ -498,7 +524,7 @@ class Engine(Finalized):
             "devices": self._places.stats(),
             "cache": cache_stats(self.config.dataset),
             "failed_samples": self.failed.count,
-            "room": None if usable is None else usable.room,
+            "room": None if usable is None else usable.capacity,
         }
 
     def workers(self) -> list[WorkerStatus]:
@@ -518,18 +544,18 @@ class Engine(Finalized):
         """End the workers and wait for it; see Backend. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
         self._cache.close(grace_s)
-        self._places.end()
+        self._places.close()
 
     def drop(self) -> None:
         """End idle workers in the background; those in use end with their iterators."""
         self.drop_prefetched()
-        self._cache.shelf.drop()
+        self._cache.drop()
 
     def finalize(self) -> None:
         """End idle workers, when the engine is dropped."""
         cache = vars(self).get("_cache")
         if cache is not None:
-            cache.shelf.drop()
+            cache.drop()
 
     def copied(self) -> Engine:
         """Return an engine with the same options and epoch, and neither workers nor batches."""
@@ -553,16 +579,16 @@ def _copied(
     return made
 
 
-def _errors_of(policy: Policy, has_workers: bool) -> ErrorPolicy:
+def _error_policy_of(policy: Policy, has_workers: bool) -> ErrorPolicy:
     """Return what is promised of exceptions: without workers none has come from elsewhere."""
     if has_workers:
-        return dataclasses.replace(policy.errors, passes_exits=False)
-    return ErrorPolicy(passes_exits=policy.errors.passes_exits)
+        return dataclasses.replace(policy.error_policy, passes_exits=False)
+    return ErrorPolicy(passes_exits=policy.error_policy.passes_exits)
 
 
-def _reworded(errors: ErrorPolicy, error: BaseException) -> BaseException:
+def _reworded(policy: ErrorPolicy, error: BaseException) -> BaseException:
     """Return what is raised for an exception of the sampler, after the batches before it."""
-    return error if errors.passes(error) else as_user_error(error)
+    return error if policy.passes(error) else as_user_error(error)
 
 
 def _loads_of(table: weakref.ref[TaskTable]) -> Counter[int]:

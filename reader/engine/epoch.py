@@ -24,7 +24,7 @@ from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.engine.task_source import TaskSource
 from reader.errors import ConfigTypeError, DatasetError, ReaderError
-from reader.processes.pool_registry import leave_with_program
+from reader.processes.pool_registry import stop_with_program
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
 
@@ -116,7 +116,7 @@ class Epoch:
     @property
     def awaits_initial_states(self) -> bool:
         """Whether initial states of workers are still to come."""
-        workers = self.progress.workers
+        workers = self.progress.worker_cursors
         return workers is not None and bool(workers.awaited)
 
     def note_initial_states(self) -> None:
@@ -131,7 +131,7 @@ class Epoch:
             self._take_initial_states()
 
     def _take_initial_states(self) -> None:
-        workers, feeder = self.progress.workers, self._dispatcher.feeder
+        workers, feeder = self.progress.worker_cursors, self._dispatcher.feeder
         if workers is not None:
             for worker in sorted(workers.awaited):
                 workers.note_initial_state(worker, feeder.initial_state(worker))
@@ -149,9 +149,9 @@ class Epoch:
         except EpochEnded:
             return None
 
-    def leave_with_program(self) -> None:
+    def stop_with_program(self) -> None:
         """Leave quietly if the loader was closed because the program is ending: it is no error."""
-        leave_with_program()
+        stop_with_program()
 
     def tell_slow(self) -> None:
         """Tell of a batch that took this thread long."""
@@ -172,15 +172,15 @@ class Epoch:
                     self._land_ahead(landed)
                     return stage.take(landed[:size])
                 if table.is_closed:
-                    return self._leave(landed)
+                    return self._stop(landed)
                 try:
                     made = self._take_next(landed)
                 except EpochEnded:
-                    continue  # it is closed now, and `_leave` raises why
+                    continue  # it is closed now, and `_stop` raises why
                 if made is not None:
                     return made
         except ReaderError:
-            self.leave_with_program()
+            self.stop_with_program()
             raise
 
     def _take_next(self, landed: list[Task]) -> Made | None:
@@ -193,7 +193,7 @@ class Epoch:
         if not self._table.is_awaiting or not self._is_eager:
             self._dispatcher.fill()
             if self._table.is_over:
-                self._end()
+                self._close()
                 return None
         task, item = self._take_item()
         if rng_lock is not None:
@@ -223,7 +223,7 @@ class Epoch:
         """Land later batches that have come already, while there is room; waits for nothing."""
         table, stage, count = self._table, self._stage, len(landed)
         while self._can_poll and count < stage.most_ahead:
-            if table.is_closed or table.is_asked_again or not stage.has_room(count):
+            if table.is_closed or table.is_asked_again or not stage.has_space(count):
                 return
             item = self._supervisor.poll()
             if item is None or type(item) is Failure:
@@ -252,14 +252,14 @@ class Epoch:
             if not is_interrupt(error):
                 if stage.group_size(landed):
                     return None  # not yet its turn: the item is taken again, and raises then
-                self._pass_shards(task)
+                self._pass_step_batches(task)
                 self._dispatcher.hand(task)
             raise
         if self._hands_over_at_once:
             return Made(batch, task, is_batch=True)
         self._dispatcher.land(task, batch)
         if self._options.on_end is not None and table.is_over and table.error is None:
-            self._end()  # begins the next epoch before the user has done with the last batch
+            self._close()  # begins the next epoch before the user has done with the last batch
         return None
 
     # -- failures --------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Epoch:
         if item.kind is FailureKind.END:
             task.is_end, task.snapshot = True, item.payload
             self._dispatcher.hand(task)
-            self._source.end_share(item.worker)
+            self._source.note_share_end(item.worker)
             if self._is_eager:
                 self._dispatcher.fill()
             return None
@@ -300,11 +300,11 @@ class Epoch:
         if task.part and self._stage.is_left(task, landed):
             self._dispatcher.hand(task)  # the step's exception was raised
             return None
-        self._pass_shards(task)
+        self._pass_step_batches(task)
         return Made(error, task, is_error=True)
 
-    def _pass_shards(self, task: Task) -> None:
-        """Drop the shards before one that failed: the exception stands in the place of the step."""
+    def _pass_step_batches(self, task: Task) -> None:
+        """Drop the batches of a step before one that failed: the exception takes their place."""
         if task.part:
             self._pass_landed()
 
@@ -317,29 +317,29 @@ class Epoch:
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
-        self._table.forget_error()
+        self._table.drop_error()
         self.count()
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._table.close()
-        self._loan.give_back()
+        self._loan.release()
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         self._is_complete = self._table.error is None
-        self._let_go()
+        self._release()
         if self._options.on_end is not None:
             self._options.on_end()
 
-    def _leave(self, landed: list[Task]) -> Made:
+    def _stop(self, landed: list[Task]) -> Made:
         """Raise what ends the epoch, or hand over a last group that is short."""
         table, stage, progress = self._table, self._stage, self.progress
-        self._let_go()
+        self._release()
         self.count()
         error = table.error
         if error is not None:
-            return Made(error, is_error=True, step=table.forget_error)
-        is_whole = stage.delivers_short_group and not stage.has_shards
+            return Made(error, is_error=True, step=table.drop_error)
+        is_whole = stage.delivers_short_group and not stage.has_step_batches
         if landed and not self._is_complete and not is_whole:
             table.drop()  # an error ended the epoch within a group: it was not the last one
         elif landed:

@@ -70,7 +70,7 @@ class EpochByNeed:
         if not is_whole or not (table.is_closed or self._loan.backend.is_usable):
             return self.needed.next_made()
         table.close()
-        self._loan.give_back()
+        self._loan.release()
         self.count()
         self.progress.finish()
         raise StopIteration

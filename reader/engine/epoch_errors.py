@@ -45,7 +45,7 @@ def late(
     `took_s`: how long this thread was at it, where it made the batch itself.
     """
     at = [] if took_s is None else [f"{backend.name_of(0)} made it in {took_s:.1f} s"]
-    for worker in range(backend.workers) if took_s is None else ():
+    for worker in range(backend.num_workers) if took_s is None else ():
         _, seq, row, seconds, is_ready = backend.feeder.worker_progress(worker)
         if seq is None:
             is_at = "is idle" if is_ready else "is starting (worker_init_fn, imports)"
@@ -77,11 +77,11 @@ def _worded(
     exc: BaseException, worker: int, where: str, text: str, options: EpochOptions, note: str = ""
 ) -> BaseException:
     """Return an exception of a worker as the user gets it."""
-    if options.errors.passes(exc):
+    if options.error_policy.passes(exc):
         return exc
     error = as_user_error(exc)
-    if options.errors.reword is not None:
-        error = options.errors.reword(error, worker, text or traceback_text(exc))
+    if options.error_policy.reword is not None:
+        error = options.error_policy.reword(error, worker, text or traceback_text(exc))
         exc, text = error, ""  # the new text has the traceback
     if note:
         add_note(exc, note)
@@ -139,7 +139,7 @@ def exception_of(
     where = f"{sample}batch {number} of epoch {epoch}, "
     where += f"dataset indices {shown(indices)}, by " if indices else "by "
     where += backend.name_of(item.worker)
-    note = options.errors.error_text.format(worker=item.worker, type=type(exc).__name__)
+    note = options.error_policy.error_text.format(worker=item.worker, type=type(exc).__name__)
     return _worded(exc, item.worker, where, text, options, note)
 
 

@@ -22,7 +22,7 @@ class EpochOptions:
         epoch: its number.
         timeout_s: of one batch; None: for ever.
         is_eager: False: a batch is asked for only while the consumer waits for it.
-        errors: the words of exceptions.
+        error_policy: in whose words exceptions are raised.
         start_of: what a worker is sent before its first task, by its number; None: nothing.
         on_end: called when the last batch was delivered.
         length: how many batches there will be; None: not known.
@@ -35,7 +35,7 @@ class EpochOptions:
     epoch: int
     timeout_s: float | None
     is_eager: bool
-    errors: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
+    error_policy: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
     start_of: Callable[[int], EpochStart] | None = None
     on_end: Callable[[], None] | None = None
     length: Callable[[], int] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reader.config import LoaderConfig
-from reader.engine.copier import Copier, copier_stats, end_copies
+from reader.engine.copier import Copier, copier_stats, drop_copies
 from reader.engine.registrar import Registrar
 from reader.engine.stage import Stage
 from reader.frameworks import make_adapters
@@ -34,7 +34,7 @@ class LandingPlaces:
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._copiers: list[Copier] = []  # by place, if they are devices
 
-    def stage(self, has_shards: bool) -> Stage:
+    def stage(self, has_step_batches: bool) -> Stage:
         """Return the stage of an epoch; see Stage."""
         self._converts = self._converts or self._make_converts()
         copiers = self._copiers
@@ -42,7 +42,7 @@ class LandingPlaces:
             copiers[0].registrar.unlock_closed()
         ahead = self._copies_ahead if copiers else 0
         drop = self._config.drop_last_group
-        return Stage(self._converts, drop, copiers, ahead, has_shards)
+        return Stage(self._converts, drop, copiers, ahead, has_step_batches)
 
     def convert(self) -> Callable[[Any], Any] | None:
         """Return what makes the user's batch at the only place; None: that is a device."""
@@ -53,9 +53,9 @@ class LandingPlaces:
         """Return counts of the copies; None: there are no devices. See `DataLoader.stats`."""
         return copier_stats(self._copiers)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Wait for copies under way, and let go of what they held."""
-        end_copies(self._copiers)
+        drop_copies(self._copiers)
 
     def _make_converts(self) -> list[Callable[[Any], Any]]:
         """Return, for each place, what makes the user's batch of what a worker sent."""
@@ -87,7 +87,7 @@ class LandingPlaces:
         config = self._config
         copies = 1 + self._copies_ahead
         # each worker keeps some slots at hand, of each size that its batches have
-        slots = 2 * (config.workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
+        slots = 2 * (config.num_loops * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
         registrar = Registrar(devices[0].locker, slots, config.pin_limit)
         return [
             Copier(device, registrar, max(2, copies), plain_containers, place)

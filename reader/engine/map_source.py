@@ -25,7 +25,7 @@ from reader.engine.task_source import Loss, Remedy
 from reader.errors import SampleIndexError, SamplerError, StateError, got, shown
 from reader.orders.order import Order
 from reader.orders.order_origin import Position
-from reader.orders.shards import Shard
+from reader.orders.step_batches import StepBatch
 from reader.policy import DispatchPolicy
 
 __all__ = ["MapSource"]
@@ -154,9 +154,9 @@ class MapSource:
             if not self._takes_keys:
                 return self._encode_indices(task, keys)
             keys = keys.tolist()
-        shard = keys if type(keys) is Shard else None
+        step_batch = keys if type(keys) is StepBatch else None
         if type(keys) is not list:
-            keys = self._as_list(task, keys, shard)
+            keys = self._as_list(task, keys, step_batch)
         takes_any, is_batched = self._takes_any_key, self._is_batched
         if not keys and not takes_any:
             raise SamplerError(
@@ -167,7 +167,9 @@ class MapSource:
         if is_usual and (takes_any or are_indices(keys, self._count)):
             # the user's list stays as it is, whatever the dataset does to its keys; a face that
             # takes any keys passes on the list itself, as its library does
-            self._ready(task, TaskKind.TASK_KEYS, keys if takes_any else keys.copy(), None, shard)
+            self._ready(
+                task, TaskKind.TASK_KEYS, keys if takes_any else keys.copy(), None, step_batch
+            )
             return None
         kind, payload, sent = self._encode_keys(task, keys)
         mark = self._mark_after(task, kind, payload)
@@ -178,7 +180,7 @@ class MapSource:
             sent = keys if is_batched else keys[0]
         elif sent is not payload:
             kind = TaskKind.TASK_KEYS
-        self._ready(task, kind, sent, mark, shard)
+        self._ready(task, kind, sent, mark, step_batch)
         return None
 
     def _encode_indices(self, task: Task, keys: Indices) -> int | None:
@@ -224,11 +226,13 @@ class MapSource:
         mark = self._mark
         return None if mark is None else mark(kind, payload, task.number, self._table.last_mark)
 
-    def _ready(self, task: Task, kind: int, sent: Any, mark: Any, shard: Shard | None) -> None:
-        if shard is None:
+    def _ready(
+        self, task: Task, kind: int, sent: Any, mark: Any, step_batch: StepBatch | None
+    ) -> None:
+        if step_batch is None:
             self._table.ready(task, kind, sent, mark)
         else:
-            self._table.ready(task, kind, sent, mark, shard.part, shard.parts)
+            self._table.ready(task, kind, sent, mark, step_batch.part, step_batch.parts)
 
     def _unsendable(self, task: Task, keys: list[Any], error: Exception) -> SamplerError:
         return SamplerError(
@@ -237,8 +241,8 @@ class MapSource:
             " as well"
         )
 
-    def _as_list(self, task: Task, keys: Any, shard: Shard | None) -> list[Any]:
-        if self._keeps_yielded and shard is None:
+    def _as_list(self, task: Task, keys: Any, step_batch: StepBatch | None) -> list[Any]:
+        if self._keeps_yielded and step_batch is None:
             return YieldedBatch.of(keys)
         if self._takes_any_key or not isinstance(keys, (str, bytes, dict)):
             try:
@@ -275,7 +279,7 @@ class MapSource:
 
     # -- what went wrong -------------------------------------------------------------------------
 
-    def end_share(self, worker: int) -> None:
+    def note_share_end(self, worker: int) -> None:
         """Do nothing: a map-style dataset has no shares."""
 
     def lost(self, death: Death) -> list[tuple[Task, Loss]]:

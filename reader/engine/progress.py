@@ -7,7 +7,7 @@ keys of what was handed over and not counted yet alone.
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +56,7 @@ class Progress:
         self.resumed: dict[str, Any] | None = None
         self.origin: OrderOrigin | None = None
         self.has_shard: bool | None = None
-        self.lock = threading.RLock()  # a thread may save while another one iterates
+        self.lock = RLock()  # a thread may save while another one iterates
         self._table = table
         self._first = first
         self._turn = turn
@@ -73,7 +73,7 @@ class Progress:
     def batches(self) -> int:
         """How many batches were delivered without a gap, exceptions in their places too."""
         if self._table.is_stream:
-            workers: WorkerCursors = self._table.workers
+            workers: WorkerCursors = self._table.worker_cursors
             return workers.batches
         return int(self._table.delivered)
 
@@ -87,9 +87,9 @@ class Progress:
         return (workers.batches if self.is_stream else delivered), mark, beyond, workers
 
     @property
-    def workers(self) -> WorkerCursors | None:
+    def worker_cursors(self) -> WorkerCursors | None:
         """Where the workers are; None: they send no states."""
-        found: WorkerCursors | None = self._table.workers
+        found: WorkerCursors | None = self._table.worker_cursors
         return found
 
     @property
@@ -127,7 +127,7 @@ class Progress:
                 for task in tasks:
                     if task.snapshot is not None and task.snapshot.has_shard is not None:
                         self.has_shard = task.snapshot.has_shard
-                workers = self.workers
+                workers = self.worker_cursors
                 if workers is not None:
                     workers = workers.after(tasks, self.is_stream)
                 has_counted |= table.count(tasks, workers)
@@ -141,19 +141,19 @@ class Progress:
         with interrupt_after():  # it is told once
             error = failures.excess()
             if error is not None:
-                self._table.end(error)
+                self._table.note_end(error)
                 self._table.close()
 
-    def turn_at(self, batches: int, workers: int) -> int | None:
+    def turn_at(self, batches: int, num_workers: int) -> int | None:
         """Whose turn it is behind so many batches, where workers take turns."""
         if self._turn is None:
             return None
-        return (self._turn + batches - self._first.batches) % workers
+        return (self._turn + batches - self._first.batches) % num_workers
 
     def to_start(self, worker: int) -> bytes | None:
         """What a worker is sent to go on, pickled; None: nothing."""
         self.count()
-        return None if self.workers is None else self.workers.to_start(worker)
+        return None if self.worker_cursors is None else self.worker_cursors.to_start(worker)
 
     def begin_with(self, workers: WorkerCursors | None) -> None:
         """Begin with what workers have sent by now; nothing was handed over yet."""

@@ -50,10 +50,10 @@ class Registrar(Finalized):
         self._unlocked_copies = 0
         self._failure: str | None = None
 
-    def begin(self, batch: LoDTensorArray) -> int | None:
+    def acquire(self, batch: LoDTensorArray) -> int | None:
         """Lock the slot of a batch, which is copied next, unless it is locked or the limit says no.
 
-        What is not locked is copied all the same, and staged by the driver. Returns what `end`
+        What is not locked is copied all the same, and staged by the driver. Returns what `release`
         takes when the copy is done; None where there is no slot.
         """
         address = batch.slot_address
@@ -70,8 +70,8 @@ class Registrar(Finalized):
                 self._unlocked_copies += 1
         return address
 
-    def end(self, address: int | None) -> None:
-        """Note that a copy is done; see `begin`."""
+    def release(self, address: int | None) -> None:
+        """Note that a copy is done; see `acquire`."""
         if address is not None:
             with self._mutex:
                 self._readers[address] -= 1
@@ -84,7 +84,7 @@ class Registrar(Finalized):
         lock = batch.lock_pages()
         if lock is None:
             return False
-        if not self._has_room(lock.nbytes):
+        if not self._has_space(lock.nbytes):
             lock.unlock()
             return False
         failure = locker.lock(lock.address, lock.nbytes)
@@ -101,7 +101,7 @@ class Registrar(Finalized):
         self._locked_bytes += lock.nbytes
         return True
 
-    def _has_room(self, nbytes: int) -> bool:
+    def _has_space(self, nbytes: int) -> bool:
         """Whether the limit has room for a slot, if those are unlocked that nobody reads."""
         self._largest = max(self._largest, nbytes)
         most = self._limit()

@@ -1,8 +1,9 @@
 """The stage: how batches land with the user, place by place.
 
 Imports the tasks and the copier. It belongs to one iterator; threads that share that take turns.
-With several places the batches of a step are a group, and so are the shards of a step: they count
-when the group is handed over. A batch whose copy to a device was issued ahead counts then, too.
+With several places the batches of a step are a group, and so are those of a sampler that yields
+steps: they count when the group is handed over. So does a batch whose copy to a device was issued
+ahead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Stage:
         most_ahead: how many batches are landed before they are handed over, at most: those of one
             group, and with devices those whose copies run while the user works.
         hands_over_at_once: a batch can be handed over as soon as it is made.
-        has_shards: the batch sampler says which batches make a step; shard k lands on place k.
+        has_step_batches: the batch sampler says which batches make a step; batch k of a step lands
+            on place k.
 
     Args:
         converts: for each place, what makes the user's batch; for a device its copier's `issue`.
@@ -45,13 +47,13 @@ class Stage:
         drops_short: bool | None = False,
         copiers: Sequence[Copier] = (),
         copies_ahead: int = 0,
-        has_shards: bool = False,
+        has_step_batches: bool = False,
     ) -> None:
         self.places = len(converts)
         self.copiers = copiers
         self.most_ahead = self.places * (1 + copies_ahead)
-        self.hands_over_at_once = self.places == 1 and not copiers and not has_shards
-        self.has_shards = has_shards
+        self.hands_over_at_once = self.places == 1 and not copiers and not has_step_batches
+        self.has_step_batches = has_step_batches
         self._converts = converts
         self._drops_short = drops_short
 
@@ -60,19 +62,19 @@ class Stage:
 
         Args:
             index: among those that are not handed over yet.
-            part: its number among the shards of its step.
+            part: its number among the batches of its step.
         """
-        return self._converts[(part if self.has_shards else index) % self.places]
+        return self._converts[(part if self.has_step_batches else index) % self.places]
 
     def group_size(self, landed: list[Task]) -> int:
         """Return how many of the batches that have landed are handed over next; 0: some lack."""
         size = self.places
-        if self.has_shards:
+        if self.has_step_batches:
             size = 1 if not landed else max(1, landed[0].parts)
         return size if len(landed) >= size else 0
 
     def is_left(self, task: Task, landed: list[Task]) -> bool:
-        """Whether a batch is a shard to be left out: an earlier shard of its step has failed."""
+        """Whether a batch is to be left out: an earlier one of its step has failed."""
         if task.part == 0:
             return False
         before = landed[-1] if landed else None
@@ -87,7 +89,7 @@ class Stage:
             ]
         else:
             values = [task.value for task in tasks]
-        is_group = tasks[0].parts > 0 if self.has_shards else self.places > 1
+        is_group = tasks[0].parts > 0 if self.has_step_batches else self.places > 1
         return Made(values if is_group else values[0], tasks=tasks)
 
     def check_capture(self) -> None:
@@ -99,11 +101,11 @@ class Stage:
                 " into the tensors that the graph reads (static.copy_(batch)); see docs/devices.md"
             )
 
-    def has_room(self, index: int) -> bool:
+    def has_space(self, index: int) -> bool:
         """Whether the batch at an index could be landed now, without more copies than may be."""
-        if self.has_shards:
-            return all(copier.has_room for copier in self.copiers)
-        return self.copiers[index % self.places].has_room
+        if self.has_step_batches:
+            return all(copier.has_space for copier in self.copiers)
+        return self.copiers[index % self.places].has_space
 
     def sweep(self) -> None:
         """Let go of what copies that are done have held."""

@@ -22,12 +22,12 @@ from reader.engine.plain_state import REMEDY, check_plain
 from reader.engine.progress import Progress
 from reader.engine.worker_cursors import WorkerCursor, WorkerCursors
 from reader.errors import StateError, got, shown
+from reader.orders.base_sampler import batching_of, has_state, state_of
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
-from reader.orders.order_source import batching_of, has_state, state_of
 from reader.worker.worker_state import sends_snapshots
 
-__all__ = ["LoaderState", "Start", "batches_of"]
+__all__ = ["LoaderState", "ResumePoint", "batches_of"]
 
 _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
@@ -36,14 +36,14 @@ _MAX_POSITION = 1 << 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
+class ResumePoint:
     """Where in an epoch an iterator begins.
 
     Attributes:
         base_seed: what keys `sample_rng`.
         at: how much was delivered before.
         order: the state of the order; None: it begins anew.
-        workers: their cursors; None: workers have no state.
+        worker_cursors: of the workers; None: these have no state.
         turn: whose turn it is; None: see `Engine._next_turn`.
         beyond: batches after `at` that were delivered as well.
         is_resumed: workers are sent their cursors.
@@ -53,7 +53,7 @@ class Start:
     base_seed: int
     at: Position = Position(0, 0)  # noqa: RUF009
     order: dict[str, Any] | None = None
-    workers: WorkerCursors | None = None
+    worker_cursors: WorkerCursors | None = None
     turn: int | None = None
     beyond: tuple[int, ...] = ()
     is_resumed: bool = False
@@ -74,7 +74,7 @@ class LoaderState:
 
     def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
         self._config = config
-        self._workers = config.workers
+        self._workers = config.num_loops
         self.sends_snapshots = sends_snapshots(
             config.dataset, config.snapshot_every, keeps_rng, config.is_iterable
         )
@@ -189,7 +189,7 @@ class LoaderState:
         if not self.sends_snapshots and not config.is_iterable:
             return None
         size = config.samples_per_batch
-        last = None if self.progress is None else self.progress.workers
+        last = None if self.progress is None else self.progress.worker_cursors
         stays = config.persistent_workers or not config.has_workers
         if last is None or not stays:
             return self._new_workers(size)
@@ -209,13 +209,13 @@ class LoaderState:
 
     # -- beginning -------------------------------------------------------------------------------
 
-    def start(self) -> Start:
+    def start(self) -> ResumePoint:
         """Return where the next iterator begins."""
         state = self.pending
         if state is None:
-            return Start(self.base_seed, workers=self._next_workers())
+            return ResumePoint(self.base_seed, worker_cursors=self._next_workers())
         order = state["order"] if self._kind == "map" else None
-        return Start(
+        return ResumePoint(
             self.base_seed,
             self._position(state),
             copy.deepcopy(order),
@@ -232,7 +232,7 @@ class LoaderState:
         The last batch of the epoch before is counted after this one began. Call it before anything
         of the prefetched epoch is handed over.
         """
-        if prefetched.workers is not None:
+        if prefetched.worker_cursors is not None:
             prefetched.begin_with(self._next_workers())
 
     def choose(self, epoch: int) -> None:

@@ -44,19 +44,19 @@ class StreamSource:
     timing.
 
     Args:
-        table: of the epoch; its `workers` say who is exhausted, and its `last_worker` whose turn
-            was last.
-        workers: how many there are.
+        table: of the epoch; its `worker_cursors` say who is exhausted, and its `last_worker` whose
+            turn was last.
+        num_workers: how many workers there are.
         retries: how often a share is begun anew when its worker died.
     """
 
     batches = None
 
-    def __init__(self, table: TaskTable, workers: int, retries: int = 1) -> None:
+    def __init__(self, table: TaskTable, num_workers: int, retries: int = 1) -> None:
         self._table = table
         self._retries = retries
-        known = table.workers.all
-        self._shares = [_Share(not known[worker].is_ended) for worker in range(workers)]
+        known = table.worker_cursors.all
+        self._shares = [_Share(not known[worker].is_ended) for worker in range(num_workers)]
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class StreamSource:
         """A task has no keys."""
         self._table.ready(task, task.kind, task.payload)
 
-    def end_share(self, worker: int) -> None:
+    def note_share_end(self, worker: int) -> None:
         """Skip a worker from now on."""
         self._shares[worker].is_live = False
 

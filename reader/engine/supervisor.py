@@ -134,7 +134,7 @@ class Supervisor:
             self._look()
         if was_torn or self._dispatcher.has_unsent:
             item = None  # treat it as a notice: Ctrl-C may have left one unhandled
-        self._stats.begin()
+        self._stats.start()
         feeder, timeout_s = self._feeder, self._options.timeout_s
         began_s, paused_s = feeder.clock_s(), feeder.paused_s
         try:
@@ -169,7 +169,7 @@ class Supervisor:
                     self._is_torn = False
                     return item
         finally:
-            self._stats.end(feeder.paused_s - paused_s)
+            self._stats.stop(feeder.paused_s - paused_s)
 
     def poll(self) -> Any:
         """Return the next batch or Failure where it has come, else None; blocks on nothing."""
@@ -180,13 +180,13 @@ class Supervisor:
 
     def make(self) -> Any:
         """Have this thread make the next batch. LoadTimeout afterwards, if it took too long."""
-        self._stats.begin()
+        self._stats.start()
         try:
             while (item := self._feeder.take()) is None:
                 self._attend()
                 self._dispatcher.fill()
         finally:
-            took_s = self._stats.end()
+            took_s = self._stats.stop()
         if self._options.slow_s is not None and took_s > self._options.slow_s:
             self.tell_slow()
         if self._options.timeout_s is not None and took_s > self._options.timeout_s:
@@ -235,14 +235,14 @@ class Supervisor:
         if not tasks:
             self.raise_failed(failed)
         tasks[0].start_failure = failed
-        self._source.end_share(failed.worker)  # nobody would take its next task
+        self._source.note_share_end(failed.worker)  # nobody would take its next task
         for task in tasks:
-            table.lose(task)
-            self._feeder.give_up(task.number, failed.worker, task is not tasks[0])
+            table.note_lost(task)
+            self._feeder.drop_task(task.number, failed.worker, task is not tasks[0])
 
     def raise_failed(self, failed: Failure) -> NoReturn:
         """End the epoch with what kept a worker from starting; the workers end."""
-        self._table.end(failed_start(self._backend, failed, self._options))
+        self._table.note_end(failed_start(self._backend, failed, self._options))
         self._abort()
         raise EpochEnded
 
@@ -254,7 +254,7 @@ class Supervisor:
         try:
             deaths = self._backend.replace_ended()
         except BaseException as error:  # no worker can be started to make their batches
-            self._table.end(error)
+            self._table.note_end(error)
             self._abort()
             return None
         for death in deaths:
@@ -281,8 +281,8 @@ class Supervisor:
             if loss is Loss.AGAIN or (loss is Loss.RAISED and self._mark_bad(task, death)):
                 self._table.make_again([task])
             else:
-                self._table.lose(task)
-                self._feeder.give_up(task.number, death.worker_id, loss is Loss.ENDED)
+                self._table.note_lost(task)
+                self._feeder.drop_task(task.number, death.worker_id, loss is Loss.ENDED)
 
     def _mark_bad(self, task: Task, death: Death) -> bool:
         """Have a batch made without the sample at which its worker hung or died.
@@ -325,15 +325,15 @@ class Supervisor:
         delivered = self._stats.batches
         self._idle_deaths = 1 if delivered != self._idle_at else self._idle_deaths + 1
         self._idle_at = delivered
-        if self._idle_deaths > _IDLE_DEATHS * self._backend.workers:
-            self._table.end(died(death, self._options.epoch, None))
+        if self._idle_deaths > _IDLE_DEATHS * self._backend.num_workers:
+            self._table.note_end(died(death, self._options.epoch, None))
             self._abort()
 
     def _abort(self) -> None:
         """End workers that cannot continue; the next epoch starts new ones."""
         self._table.close()
         self._backend.close_soon(0.0)
-        self._loan.give_back()
+        self._loan.release()
 
     # -- memory ----------------------------------------------------------------------------------
 

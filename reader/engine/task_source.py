@@ -50,7 +50,7 @@ class TaskSource(Protocol):
         has, where the next `batches` are those of a built-in sampler and need nothing else.
         """
 
-    def end_share(self, worker: int) -> None:
+    def note_share_end(self, worker: int) -> None:
         """Draw no more tasks for a worker, whose copy of an iterable dataset is exhausted."""
 
     def lost(self, death: Death) -> list[tuple[Task, Loss]]:

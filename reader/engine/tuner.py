@@ -34,7 +34,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 8, 256  # readings before what did not help is tr
 class Choice(NamedTuple):
     """How many workers, and how many batches in flight for each."""
 
-    workers: int
+    num_workers: int
     factor: int
 
 
@@ -112,7 +112,7 @@ class Tuner:
     Args:
         choice: to begin with.
         most: of each.
-        is_free: which of both may change: (workers, factor).
+        is_free: which of both may change: (num_workers, factor).
         cores: that workers may use.
     """
 
@@ -135,36 +135,36 @@ class Tuner:
     def begin(self) -> None:
         """Sums begin anew: the next reading says nothing of what was before."""
         self._changed = self._last = None
-        self._settle = self.choice.workers
+        self._settle = self.choice.num_workers
 
-    def limit(self, workers: int) -> Choice:
+    def limit(self, num_workers: int) -> Choice:
         """Have no more workers than these from now on, which may be more than before.
 
         Returns what there should be.
         """
-        if workers == self._most.workers:
+        if num_workers == self._most.num_workers:
             return self.choice
-        self._most = self._most._replace(workers=workers)
-        self.choice = self.choice._replace(workers=min(workers, self.choice.workers))
+        self._most = self._most._replace(num_workers=num_workers)
+        self.choice = self.choice._replace(num_workers=min(num_workers, self.choice.num_workers))
         self._trial, self._failed, self._pause = None, frozenset(), 0
         self.begin()
         return self.choice
 
     def fit(self, in_flight: int) -> Choice:
         """Have no more batches in flight than these from now on; returns what there should be."""
-        workers, factor = self.choice
+        num_workers, factor = self.choice
         if self._is_free[1]:
             least = 2 if self._is_free[0] else 1
-            factor = min(factor, max(least, in_flight // workers))
+            factor = min(factor, max(least, in_flight // num_workers))
         if self._is_free[0]:
-            workers = min(workers, max(1, in_flight // factor))
-        self.choice, self._bound, self._trial = Choice(workers, factor), in_flight, None
+            num_workers = min(num_workers, max(1, in_flight // factor))
+        self.choice, self._bound, self._trial = Choice(num_workers, factor), in_flight, None
         self.begin()
         return self.choice
 
     def is_due(self, seconds: float, batches: int) -> bool:
         """Whether `read` has something to do at these sums."""
-        workers = self.choice.workers
+        num_workers = self.choice.num_workers
         if self._changed is None:
             return True
         if self._last is None:
@@ -172,12 +172,12 @@ class Tuner:
             return is_settled and seconds - self._changed.seconds >= _SETTLE_S
         seconds, batches = seconds - self._last.seconds, batches - self._last.batches
         if seconds >= _LONG_S:
-            return batches >= 2 * workers
+            return batches >= 2 * num_workers
         return seconds >= _LEAST_S and batches >= self._enough
 
     @property
     def _enough(self) -> int:
-        return max(_LEAST_BATCHES, 3 * self.choice.workers)
+        return max(_LEAST_BATCHES, 3 * self.choice.num_workers)
 
     def read(self, now: Reading) -> Choice:
         """Return what there should be from now on.
@@ -197,7 +197,9 @@ class Tuner:
             if self.choice != before:
                 self._changed, self._last = now, None
                 # what was sent before comes first; then each place in flight has fresh memory
-                self._settle = max(2 * before.workers, self.choice.workers * self.choice.factor)
+                self._settle = max(
+                    2 * before.num_workers, self.choice.num_workers * self.choice.factor
+                )
         return self.choice
 
     def _is_close(self, found: Reading) -> bool:
@@ -210,15 +212,15 @@ class Tuner:
     def _decided(self, found: Reading) -> Choice:
         if self._trial is not None and (judged := self._judged(found.rate)) is not None:
             return judged
-        workers, factor = self.choice
+        num_workers, factor = self.choice
         if found.wait_s < _WAITS * found.seconds:
             needed = max(1, math.ceil(_SPARE * found.busy_s / found.seconds))
-            if self._is_free[0] and needed < workers:
+            if self._is_free[0] and needed < num_workers:
                 self._failed = frozenset()
-                return Choice((workers + needed) // 2, factor)
+                return Choice((num_workers + needed) // 2, factor)
             return self.choice
         limit = self._most_useful(found.share)
-        is_over = self._is_free[0] and workers > _BEYOND * limit
+        is_over = self._is_free[0] and num_workers > _BEYOND * limit
         is_over = is_over and Choice(limit, factor) not in self._failed
         if self._pause and not is_over:
             self._pause -= 1
@@ -227,7 +229,7 @@ class Tuner:
             return self.choice
         for choice in self._candidates(found, limit):
             if choice not in (*self._failed, self.choice) and self._fits(choice):
-                gain = _GAIN if choice.workers >= workers else _SAME if is_over else 1.0
+                gain = _GAIN if choice.num_workers >= num_workers else _SAME if is_over else 1.0
                 self._trial = _Trial(self.choice, found.rate, gain)
                 return choice
         self._pause = self._next_pause
@@ -235,7 +237,7 @@ class Tuner:
         return self.choice
 
     def _fits(self, choice: Choice) -> bool:
-        return self._bound is None or choice.workers * choice.factor <= self._bound
+        return self._bound is None or choice.num_workers * choice.factor <= self._bound
 
     def _judged(self, rate: float) -> Choice | None:
         """Judge a trial by its rate; returns what there should be, None: what there is."""
@@ -258,20 +260,20 @@ class Tuner:
 
     def _candidates(self, found: Reading, limit: int) -> Iterator[Choice]:
         """Yield what may help against waiting, the likeliest first, up to `limit` workers."""
-        workers, factor = self.choice
-        deeper = Choice(workers, min(self._most.factor, 2 * factor))
+        num_workers, factor = self.choice
+        deeper = Choice(num_workers, min(self._most.factor, 2 * factor))
         if not self._is_free[0]:
             yield deeper if self._is_free[1] else self.choice
             return
-        if workers > _BEYOND * limit:
+        if num_workers > _BEYOND * limit:
             yield Choice(limit, factor)
-        is_busy = found.busy_s >= _BUSY * workers * found.seconds
+        is_busy = found.busy_s >= _BUSY * num_workers * found.seconds
         if self._is_free[1] and not is_busy:
             yield deeper
         step_s = max(1e-9, found.seconds - found.wait_s)
-        needed = min(_LEAP * workers, math.ceil(1.1 * found.busy_s / step_s))
-        for more in (max(needed, workers + 1), workers + max(1, workers // 2)):
-            if (more := min(more, limit)) > workers:
+        needed = min(_LEAP * num_workers, math.ceil(1.1 * found.busy_s / step_s))
+        for more in (max(needed, num_workers + 1), num_workers + max(1, num_workers // 2)):
+            if (more := min(more, limit)) > num_workers:
                 yield Choice(more, factor)
         if self._is_free[1]:
             yield deeper
@@ -281,6 +283,6 @@ class Tuner:
     def _most_useful(self, share: float | None) -> int:
         """Return how many workers fill the cores, where each takes a share of one."""
         if share is None:
-            return self._most.workers
+            return self._most.num_workers
         filled = self._cores / share * (1.0 if share >= _COMPUTES else _UNEVEN)
-        return max(1, min(self._most.workers, math.ceil(filled - _PART)))
+        return max(1, min(self._most.num_workers, math.ceil(filled - _PART)))

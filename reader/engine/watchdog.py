@@ -153,7 +153,7 @@ class Watchdog:
             if (now.pid, now.batch, now.sample) != (status.pid, status.batch, status.sample):
                 return  # it went on meanwhile
             self._table[status.batch].hung = Hung(status.sample, seconds, hung_s, stack)
-            if self._backend.end_worker(status.worker_id):
+            if self._backend.kill_worker(status.worker_id):
                 end = ", which is ended and replaced"
                 _log.warning("%s", self._said(status, seconds, stack, end))
             return

@@ -184,14 +184,14 @@ class WorkerCursors:
     """The cursors of all workers.
 
     Args:
-        workers: how many there are; one where `num_workers` is 0.
+        num_workers: how many workers there are; 1 where the loader has none.
         batch_size: samples of a full batch.
     """
 
-    def __init__(self, workers: int, batch_size: int) -> None:
-        self.all = [WorkerCursor() for _ in range(workers)]
+    def __init__(self, num_workers: int, batch_size: int) -> None:
+        self.all = [WorkerCursor() for _ in range(num_workers)]
         self.batch_size = batch_size
-        self.last = workers - 1  # the worker whose answer was delivered last
+        self.last = num_workers - 1  # the worker whose answer was delivered last
         self._before = 0  # batches that other workers delivered
         # until a batch is delivered: the former workers' cursors as they were saved, and their last
         self._origin: tuple[list[dict[str, Any]], int] | None = None
@@ -199,7 +199,7 @@ class WorkerCursors:
 
     @classmethod
     def divided_anew(
-        cls, saved: list[WorkerCursor], last: int, workers: int, batch_size: int, delivered: int
+        cls, saved: list[WorkerCursor], last: int, num_workers: int, batch_size: int, delivered: int
     ) -> WorkerCursors:
         """Return cursors for another number of workers, which divide what the saved ones left.
 
@@ -211,15 +211,15 @@ class WorkerCursors:
         if not began or any(each is None or each != shares[0] for each in shares):
             raise StateError(
                 f"this state cannot be resumed: it was saved by {len(saved)} workers, each at a"
-                f" position of its own, and this loader has {workers}. Pass"
+                f" position of its own, and this loader has {num_workers}. Pass"
                 f" {workers_option(len(saved))}. To resume with any number of workers, have the"
                 " dataset's __iter__ iterate over reader.shard(items), one sample for each item"
             )
-        made = cls(workers, batch_size)
+        made = cls(num_workers, batch_size)
         made._origin = [cursor.to_json(batch_size) for cursor in saved], last
         left = {**(shares[0] or {}), "taken": [cursor.taken for cursor in saved]}
         for cursor in made.all:
-            cursor.made = delivered // workers
+            cursor.made = delivered // num_workers
             cursor.left = left
         made.count_before(delivered)
         return made

@@ -162,7 +162,7 @@ class Counters:
         arena = stats["arena"]
         return self._reading(
             at_s,
-            workers=choice_of(engine.config, engine.auto).workers,
+            workers=choice_of(engine.config, engine.auto).num_workers,
             queued=stats["queued"],
             arena_bytes=arena["owned_bytes"] if arena and arena["is_open"] else None,
             cache=stats["cache"],

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderKind, OrderOrigin, Position
-from reader.orders.order_source import (
+from reader.orders.base_sampler import (
     LOAD,
     Batching,
     batching_of,
@@ -23,11 +22,14 @@ from reader.orders.order_source import (
     put_generators,
     state_of,
 )
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 from reader.orders.replayed_order import ReplayedOrder, StatefulOrder
 from reader.orders.seekable_order import SeekableOrder
 from reader.orders.sharded_order import ShardedOrder
 
 __all__ = ["Order", "boundary_state", "check_order_state", "open_order"]
+
+_BEGINNING = Position(0, 0)
 
 
 class Order(Protocol):
@@ -58,7 +60,7 @@ class Order(Protocol):
 def open_order(
     batches: Any,
     state: dict[str, Any] | None = None,
-    at: Position = Position(0, 0),  # noqa: B008
+    at: Position = _BEGINNING,
     every: int = 1,
     is_lazy: bool = False,
     seed: int | None = None,
@@ -87,8 +89,8 @@ def open_order(
         return order, made
     if state is not None:
         _restore(batches, batching, state)
-    kind = kind_of(batches, every)
-    order = _order(kind, batches, batching, Position(0, 0), every, is_lazy, seed)
+    kind = _kind_of(batches, batching, every)
+    order = _order(kind, batches, batching, _BEGINNING, every, is_lazy, seed)
     made = order.begin()
     if is_boundary and isinstance(order, StatefulOrder):
         made = order.with_right_first(made, None)
@@ -125,9 +127,8 @@ def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> 
     put_generators(batches, state.get("generators", []))
 
 
-def kind_of(batches: Any, every: int) -> OrderKind:
+def _kind_of(batches: Any, batching: Batching | None, every: int) -> OrderKind:
     """Return the kind of an order that begins now."""
-    batching = batching_of(batches)
     if batching is not None and is_sharding_sampler(batching.sampler):
         return OrderKind.SHARDED
     if is_seekable(batches, batching):
@@ -145,7 +146,7 @@ def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
     batching = batching_of(batches)
     source = batches if batching is None else batching.sampler
     found: dict[str, Any] = {"way": "boundary"}
-    if kind_of(batches, 1) is OrderKind.STATEFUL:
+    if _kind_of(batches, batching, 1) is OrderKind.STATEFUL:
         if has_state(source):
             found["source"] = state_of(source)
         last = None if origin is None else origin.last_iterator
@@ -170,8 +171,8 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
             f"'order' in the state must be a dict with a str 'way', got {got(state)}. {LOAD}"
         )
     way = state["way"]
-    own = kind_of(batches, every)
     batching = batching_of(batches)
+    own = _kind_of(batches, batching, every)
     source = batches if batching is None else batching.sampler
     is_replayable = own in (OrderKind.STATEFUL, OrderKind.REPLAYED)
     checks: dict[str, tuple[bool, Callable[..., None]]] = {

@@ -20,9 +20,12 @@ __all__ = ["reopened", "set_seeded"]
 
 def set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:
     """Set the epoch of samplers of this package that do not count epochs themselves."""
-    inner = (getattr(batch_sampler, name, None) for name in ("sampler", "batch_sampler"))
+    inner = getattr(batch_sampler, "sampler", None), getattr(batch_sampler, "batch_sampler", None)
     for each in (sampler, batch_sampler, *inner):
-        if isinstance(each, SeededSampler) and not each.counts_epochs:
+        # most samplers lack the attribute, which is found faster than the base class
+        if getattr(each, "counts_epochs", True):
+            continue
+        if isinstance(each, SeededSampler):
             each.set_epoch(epoch)
 
 

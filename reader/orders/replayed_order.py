@@ -1,6 +1,6 @@
 """Orders that are not seekable: replayed and checked, or with a sampler that has a state.
 
-Imports `order_origin`, `order_source`, the random state and the task format. An order belongs
+Imports `order_origin`, `base_sampler`, the random state and the task format. An order belongs
 to one epoch and runs in the thread that draws tasks; samplers, and their iterators, are the user's.
 """
 
@@ -17,8 +17,7 @@ from typing import Any
 
 from reader._core.wire.channel import TaskKind, encode_task
 from reader.errors import StateError, got
-from reader.orders.order_origin import OrderKind, OrderOrigin, Position, StateMark
-from reader.orders.order_source import (
+from reader.orders.base_sampler import (
     LOAD,
     Batching,
     check_generators,
@@ -27,6 +26,7 @@ from reader.orders.order_source import (
     put_generators,
     state_of,
 )
+from reader.orders.order_origin import OrderKind, OrderOrigin, Position, StateMark
 from reader.random.random_state import capture, from_json, swapped_in
 from reader.random.seeds import CapturedState, seed_known_libraries
 

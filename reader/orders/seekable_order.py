@@ -1,6 +1,6 @@
 """An order that can be opened at any position in constant time.
 
-Imports the samplers of `reader.data`, `order_origin` and `order_source`. An order belongs
+Imports the samplers of `reader.data`, `order_origin` and `base_sampler`. An order belongs
 to one epoch and runs in the thread that draws tasks; the samplers are the user's.
 """
 
@@ -15,8 +15,8 @@ from reader.data.batch_sampler import NoBatching
 from reader.data.sampler import RandomSampler, SequenceSampler
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
+from reader.orders.base_sampler import LOAD, Batching, has_state, state_of
 from reader.orders.order_origin import OrderKind, OrderOrigin, Position
-from reader.orders.order_source import LOAD, Batching, has_state, state_of
 
 __all__ = ["SeekableOrder"]
 

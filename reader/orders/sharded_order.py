@@ -1,6 +1,6 @@
 """An order that ranks share in lockstep; another number of ranks can divide its rest.
 
-Imports `order_origin` and `order_source`. Together the ranks have consumed a prefix of the global
+Imports `order_origin` and `base_sampler`. Together the ranks have consumed a prefix of the global
 order: all have delivered the same number of batches, so any rank's state serves all.
 """
 
@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any
 
 from reader.errors import StateError, got
+from reader.orders.base_sampler import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
 from reader.orders.order_origin import OrderKind, OrderOrigin, Position
-from reader.orders.order_source import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
 
 __all__ = ["ShardedOrder"]
 

@@ -22,11 +22,11 @@ __all__ = [
     "add",
     "await_closing",
     "check_interpreter",
-    "leave_with_program",
     "limit_closing",
     "remove",
     "snapshot",
     "start_closing",
+    "stop_with_program",
 ]
 
 _EXIT_S = 1.0  # time for workers to finish their samples when the program ends
@@ -123,7 +123,7 @@ def check_interpreter() -> None:
         )
 
 
-def leave_with_program() -> None:
+def stop_with_program() -> None:
     """Stop the calling thread if it is a daemon thread and the program is ending.
 
     Raises:

@@ -20,7 +20,7 @@ from reader.checks import described, has_method, refuse_text
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
 from reader.data.wrapped import set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
-from reader.orders.order_source import has_state
+from reader.orders.base_sampler import has_state
 from reader.worker.context import get_worker_info
 from reader.worker.shard_tracker import lose_track
 

@@ -91,8 +91,8 @@ class WorkerConfig:
         return self.num_workers > 0
 
     @property
-    def workers(self) -> int:
-        """How many make batches."""
+    def num_loops(self) -> int:
+        """How many loops there are."""
         return self.num_workers or 1
 
     @property
@@ -221,7 +221,7 @@ class WorkerLoop:
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:
             return
-        if config.workers < 2 or isinstance(self.fetcher, StreamFetcher):
+        if config.num_loops < 2 or isinstance(self.fetcher, StreamFetcher):
             return
         if not self.fetcher.fetches_each:
             return
@@ -399,7 +399,7 @@ def make_fetcher(
     config: WorkerConfig, worker_id: int, is_inline: bool = False
 ) -> Fetcher | StreamFetcher:
     """Return the fetcher of a worker."""
-    is_shared = config.is_thread and config.workers > 1
+    is_shared = config.is_thread and config.num_loops > 1
     snapshots = WorkerState(
         worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
     )
@@ -411,7 +411,7 @@ def make_fetcher(
         if config.tolerance is not None:
             return TolerantFetcher(config.tolerance, worker_id, *given)
         return Fetcher(*given)
-    worker = (worker_id, config.workers)
+    worker = (worker_id, config.num_loops)
     return StreamFetcher(
         config.dataset,
         config.collate_fn,

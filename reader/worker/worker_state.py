@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from reader.data.epochs import Mark, apply_marks
 from reader.errors import StateError
-from reader.orders.order_source import has_state
+from reader.orders.base_sampler import has_state
 from reader.random.random_state import capture, put_back
 from reader.worker.bad_sample import BadSample
 

@@ -54,7 +54,9 @@ def test_places_that_a_face_cannot_serve_are_refused_when_it_is_made() -> None:
 
 
 def test_note_of_a_face_stays_on_an_exception_that_it_rewords() -> None:
-    policy = Policy(errors=ErrorPolicy(error_text="{type} in worker {worker}", reword=reworded))
+    policy = Policy(
+        error_policy=ErrorPolicy(error_text="{type} in worker {worker}", reword=reworded)
+    )
     with (
         Face(policy, Refuses(), num_workers=1) as loader,
         pytest.raises(RuntimeError, match="worker 0 of toy failed") as raised,

@@ -13,7 +13,7 @@ from tests.wire import wire
 
 def test_kind_of_a_failure_is_a_member_that_equals_its_text() -> None:
     with wire() as road:
-        road.feeder.give_up(0, 0)
+        road.feeder.drop_task(0, 0)
         item = road.feeder.take(5)
         assert isinstance(item, Failure)
         assert item.kind is FailureKind.LOST

@@ -15,7 +15,7 @@ from reader import ConfigTypeError, SamplerError
 from reader.compat.gluon import ShardedDataLoader, default_batchify_fn
 from reader.compat.gluon.arrays import is_nd
 from reader.compat.gluon.nlp import FixedBucketSampler, batchify
-from reader.orders.shards import Shards
+from reader.orders.step_batches import StepBatches
 from tests.peers import impure_datasets
 
 STEPS: list[Any] = [
@@ -196,7 +196,7 @@ def test_steps_that_are_none_are_refused() -> None:
         with pytest.raises(error):
             drawn(ShardedDataLoader(Samples(), batch_sampler=steps))
     with pytest.raises(ConfigTypeError, match="must be an iterable"):
-        Shards(3)
+        StepBatches(3)
 
 
 # -- datasets that carry something from sample to sample -----------------------------------------

@@ -394,7 +394,7 @@ def test_a_thread_saves_while_another_one_iterates(is_stream: bool) -> None:
 def test_what_is_handed_over_while_two_threads_count_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table = TaskTable(8, workers=WorkerCursors(1, 1))
+    table = TaskTable(8, worker_cursors=WorkerCursors(1, 1))
     dispatcher = Dispatcher(table, TakingFeeder(), None)
     progress = Progress(0, {}, table, Position(0, 0))
     table.hear()  # all is counted by `count`

@@ -51,7 +51,7 @@ def _record(device: Any) -> None:
 
 
 def _lock(device: Any) -> None:
-    Registrar.begin = lambda self, batch: None  # type: ignore[method-assign]
+    Registrar.acquire = lambda self, batch: None  # type: ignore[method-assign]
 
 
 def _keep(device: Any) -> None:

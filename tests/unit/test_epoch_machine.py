@@ -174,7 +174,7 @@ class EpochMachine(RuleBasedStateMachine):
         backend = run.backend if keeps_workers and run.backend.is_usable else None
         self.model = model
         self.saved = None
-        run.loan.give_back()
+        run.loan.release()
         del run
         self.open(state, backend)
 

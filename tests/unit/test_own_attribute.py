@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reader import DataLoader
-from reader._core.interpreter.own_attribute import MISSING, own_attribute, own_attributes
+from reader._core.interpreter.own_attribute import MISSING, note_owned, own_attribute
 
 
 class Of:
@@ -97,14 +97,29 @@ def test_loading_leaves_no_dict_with_the_dataset(workers: int) -> None:
         assert not has_dict(dataset)
 
 
-def test_several_are_read_at_once_and_those_that_are_not_there_are_left_out() -> None:
+def test_objects_within_an_object_are_found_with_the_paths_to_them() -> None:
     class Holder:
-        datasets = ()
+        datasets = ()  # of the class: not its own
 
-        def __init__(self) -> None:
-            self.dataset = [1]
+        def __init__(self, dataset: object, *datasets: object) -> None:
+            self.dataset = dataset
             self.sampler = None
+            if datasets:
+                self.datasets = datasets
 
-    names = ("dataset", "sampler", "datasets")
-    assert own_attributes(Holder(), names) == [("dataset", [1])]
-    assert own_attributes([1], names) == []
+    def found(value: object, depth: int) -> list[tuple[tuple[object, ...], object]]:
+        pairs: list[tuple[tuple[object, ...], object]] = []
+        note_owned(pairs, value, (), ("dataset", "sampler"), ("datasets",), depth)
+        return pairs
+
+    inner, other = [1], Holder([2])
+    outer = Holder(inner, other, 3)
+    assert found(outer, 2) == [
+        ((), outer),
+        (("dataset",), inner),
+        (("datasets", 0), other),
+        (("datasets", 0, "dataset"), [2]),
+        (("datasets", 1), 3),
+    ]
+    assert found(outer, 1)[2:] == [(("datasets", 0), other), (("datasets", 1), 3)]
+    assert found(inner, 8) == [((), inner)]

@@ -21,7 +21,7 @@ from tests.wire import TakingFeeder
 
 def source_of(workers: int) -> tuple[TaskTable, StreamSource]:
     cursors = WorkerCursors(workers, 1)
-    table = TaskTable(1, 0, True, True, last_worker=cursors.last, workers=cursors)
+    table = TaskTable(1, 0, True, True, last_worker=cursors.last, worker_cursors=cursors)
     return table, StreamSource(table, workers)
 
 
@@ -58,7 +58,7 @@ def play(sizes: list[int], windows: list[int]) -> list[tuple[int, int]]:
             found.append((worker, sizes[worker] - left[worker]))
             left[worker] -= 1
         else:
-            source.end_share(worker)
+            source.note_share_end(worker)
             assert not source.is_live(worker)
     raise AssertionError("the epoch does not end")
 
@@ -77,12 +77,12 @@ def test_01_order_is_the_circle_of_the_workers_for_every_window(
 def test_each_worker_is_drawn_in_turn_until_its_end_is_seen() -> None:
     _, source = source_of(3)
     assert workers_of(source, 7) == [0, 1, 2, 0, 1, 2, 0]
-    source.end_share(1)
-    source.end_share(1)
+    source.note_share_end(1)
+    source.note_share_end(1)
     assert [source.is_live(worker) for worker in range(3)] == [True, False, True]
     assert workers_of(source, 4) == [2, 0, 2, 0]
-    source.end_share(0)
-    source.end_share(2)
+    source.note_share_end(0)
+    source.note_share_end(2)
     assert draw(source) is None
     assert draw(source) is None
 
@@ -105,7 +105,7 @@ def test_death_of_a_worker_without_a_task_is_told_in_its_turn() -> None:
 def test_end_of_any_worker_at_any_time_keeps_the_others_in_turn(drawn: int, ends: int) -> None:
     _, source = source_of(3)
     before = workers_of(source, drawn)
-    source.end_share(ends)
+    source.note_share_end(ends)
     seen = [worker for worker in before + workers_of(source, 4) if worker != ends]
     others = [worker for worker in range(3) if worker != ends]
     assert seen == [others[n % 2] for n in range(len(seen))]

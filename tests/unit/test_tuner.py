@@ -24,16 +24,16 @@ class Work(NamedTuple):
 
     def rate(self, choice: Choice) -> float:
         """Batches per second."""
-        workers = choice.workers
-        slowed = max(1.0, workers * self.computes / self.cores)
+        num_workers = choice.num_workers
+        slowed = max(1.0, num_workers * self.computes / self.cores)
         unevenness = 1 + (self.burst - 1) / choice.factor
-        made = workers / (self.batch_s * slowed * unevenness)
+        made = num_workers / (self.batch_s * slowed * unevenness)
         return min(1 / self.step_s, made)
 
     def busy(self, choice: Choice) -> float:
         """Workers that are busy, in the mean."""
-        slowed = max(1.0, choice.workers * self.computes / self.cores)
-        return min(float(choice.workers), self.rate(choice) * self.batch_s * slowed)
+        slowed = max(1.0, choice.num_workers * self.computes / self.cores)
+        return min(float(choice.num_workers), self.rate(choice) * self.batch_s * slowed)
 
     def computing(self, choice: Choice) -> float:
         """Cores that are taken, in the mean."""
@@ -71,9 +71,12 @@ def run(
 
 
 def started(
-    most: int = 16, is_free: tuple[bool, bool] = (True, True), cores: float = 8, workers: int = 2
+    most: int = 16,
+    is_free: tuple[bool, bool] = (True, True),
+    cores: float = 8,
+    num_workers: int = 2,
 ) -> Tuner:
-    return Tuner(Choice(workers, 2), Choice(most, 8), is_free, cores)
+    return Tuner(Choice(num_workers, 2), Choice(most, 8), is_free, cores)
 
 
 WORKS = {
@@ -105,15 +108,15 @@ def test_within_300_batches_it_is_near_the_best(name: str, noise: float, has_clo
 
 def test_workers_that_nobody_waits_for_rest() -> None:
     work = Work(0.1, 0.02, 8)
-    choices = run(started(8, workers=8), lambda _: work, 300)
-    assert choices[-1].workers == 1
+    choices = run(started(8, num_workers=8), lambda _: work, 300)
+    assert choices[-1].num_workers == 1
     assert all(work.rate(choice) == work.rate(choices[0]) for choice in choices)
 
 
 def test_many_that_nobody_waits_for_rest_after_a_few_readings() -> None:
-    choices = run(started(64, cores=64, workers=64), lambda _: Work(1e-4, 2e-5, 64), 20_000)
+    choices = run(started(64, cores=64, num_workers=64), lambda _: Work(1e-4, 2e-5, 64), 20_000)
     changes = [one for one, other in itertools.pairwise(choices) if one != other]
-    assert choices[-1].workers == 1
+    assert choices[-1].num_workers == 1
     assert len(changes) <= 7  # each takes half of the way
 
 
@@ -121,9 +124,9 @@ def test_it_follows_a_work_that_changes() -> None:
     quick, slow = Work(0.1, 0.02, 8), Work(0.01, 0.07, 8)
     tuner = started()
     choices = run(tuner, lambda number: slow if 300 <= number < 900 else quick, 1500)
-    assert choices[299].workers <= 2
-    assert choices[899].workers >= 6
-    assert choices[-1].workers <= 2
+    assert choices[299].num_workers <= 2
+    assert choices[899].num_workers >= 6
+    assert choices[-1].num_workers <= 2
 
 
 def test_what_did_not_help_is_tried_ever_more_seldom() -> None:
@@ -131,15 +134,15 @@ def test_what_did_not_help_is_tried_ever_more_seldom() -> None:
     choices = run(started(cores=1), lambda _: work, 4000, has_clocks=False)
     changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
     assert len(changes) < 40
-    assert all(choice.workers <= 8 for choice in choices)
-    assert np.mean([choice.workers > 2 for choice in choices[-2000:]]) < 0.1
+    assert all(choice.num_workers <= 8 for choice in choices)
+    assert np.mean([choice.num_workers > 2 for choice in choices[-2000:]]) < 0.1
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3.5, 8])
 def test_workers_that_compute_all_the_time_are_no_more_than_the_cores(cores: float) -> None:
     work = Work(0.001, 0.07, cores)
     choices = run(started(64, cores=cores), lambda _: work, 3000)
-    assert max(choice.workers for choice in choices[50:]) <= math.ceil(cores)
+    assert max(choice.num_workers for choice in choices[50:]) <= math.ceil(cores)
     assert np.mean([work.rate(choice) for choice in choices[300:]]) > 0.95 * cores / 0.07
 
 
@@ -147,21 +150,21 @@ def test_workers_that_compute_all_the_time_are_no_more_than_the_cores(cores: flo
 def test_workers_that_wait_go_far_beyond_the_cores_at_once(cores: float) -> None:
     work = Work(0.001, 0.1, cores, computes=0.02)
     choices = run(started(32, cores=cores), lambda _: work, 300)
-    assert choices[150].workers == 32
+    assert choices[150].num_workers == 32
 
 
 def test_as_many_wait_as_the_step_needs() -> None:
     work = Work(0.01, 0.1, 2, computes=0.02)
     choices = run(started(64, cores=2), lambda _: work, 300)
-    assert 10 <= max(choice.workers for choice in choices) <= 16
+    assert 10 <= max(choice.num_workers for choice in choices) <= 16
 
 
 def test_workers_beyond_the_cores_rest_where_they_begin_to_compute() -> None:
     waiting, computing = Work(0.001, 0.1, 2, computes=0.02), Work(0.001, 0.1, 2)
     tuner = started(16, cores=2)
     choices = run(tuner, lambda number: waiting if number < 300 else computing, 900)
-    assert choices[299].workers == 16
-    assert choices[-1].workers == 2
+    assert choices[299].num_workers == 16
+    assert choices[-1].num_workers == 2
 
 
 def test_a_gain_that_other_programs_made_is_looked_at_again() -> None:
@@ -190,15 +193,15 @@ def test_no_more_are_in_flight_than_there_is_memory_for(
     tuner = Tuner(Choice(*chosen), Choice(32, 8), is_free, 2)
     tuner.choice = Choice(16 if is_free[0] else 8, 4 if is_free[1] else 2)
     found = tuner.fit(16)
-    assert found.workers * found.factor <= 16
+    assert found.num_workers * found.factor <= 16
     choices = run(tuner, lambda _: work, 600)
-    assert all(each.workers * each.factor <= 16 for each in choices)
-    assert tuner.fit(1).workers == (1 if is_free[0] else 8)
+    assert all(each.num_workers * each.factor <= 16 for each in choices)
+    assert tuner.fit(1).num_workers == (1 if is_free[0] else 8)
 
 
 def test_a_little_beyond_the_cores_is_not_tried_again_and_again() -> None:
     work = Work(0.0001, 0.02, 2, computes=0.34)
-    choices = run(started(8, workers=8), lambda _: work, 3000)
+    choices = run(started(8, num_workers=8), lambda _: work, 3000)
     changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
     assert len(changes) < 20
 
@@ -215,7 +218,7 @@ def test_what_was_pinned_stays(is_free: tuple[bool, bool]) -> None:
     for work in WORKS.values():
         choices = run(started(is_free=is_free), lambda _, work=work: work, 600)  # type: ignore[misc]
         if not is_free[0]:
-            assert {choice.workers for choice in choices} == {2}
+            assert {choice.num_workers for choice in choices} == {2}
         if not is_free[1]:
             assert {choice.factor for choice in choices} == {2}
 
@@ -223,7 +226,7 @@ def test_what_was_pinned_stays(is_free: tuple[bool, bool]) -> None:
 def test_it_stays_within_its_limits() -> None:
     for work in WORKS.values():
         for choice in run(started(most=3), lambda _, work=work: work, 600):  # type: ignore[misc]
-            assert 1 <= choice.workers <= 3
+            assert 1 <= choice.num_workers <= 3
             assert 2 <= choice.factor <= 8
 
 
@@ -234,4 +237,4 @@ def test_sums_may_begin_anew() -> None:
     tuner.begin()
     assert tuner.read(Reading(0.0, 0, 0.0, 0.0)) == before
     run(tuner, lambda _: WORKS["computing, 8 cores"], 200)
-    assert tuner.choice.workers >= before.workers
+    assert tuner.choice.num_workers >= before.num_workers

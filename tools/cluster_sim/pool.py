@@ -141,7 +141,7 @@ class SimulatedFeeder:
         self._current = None
         self.accepted += 1
 
-    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+    def drop_task(self, seq: int, worker: int, is_end: bool = False) -> None:
         """See TaskFeeder."""
         kind = FailureKind.END if is_end else FailureKind.LOST
         self._ready[seq] = Failure(kind, seq, 0, worker)
@@ -220,10 +220,10 @@ class SimulatedPool:
         active: int | None = None,  # noqa: ARG002
     ) -> None:
         program, cluster, node, numbers = type(self).here()
-        self.window, self.workers = window, config.num_workers
-        self.started = self.workers
-        limit = 2 * -(-window // self.workers) + 2
-        self.feeder = SimulatedFeeder(self.workers, limit, program, cluster.setting.nbytes)
+        self.window, self.num_workers = window, config.num_workers
+        self.started = self.num_workers
+        limit = 2 * -(-window // self.num_workers) + 2
+        self.feeder = SimulatedFeeder(self.num_workers, limit, program, cluster.setting.nbytes)
         self.lander = Lander(cluster, node, numbers, self.feeder.landed, self.feeder.died)
         self.feeder.lander = self.lander
         self.is_open = True
@@ -257,7 +257,7 @@ class SimulatedPool:
         found: WorkerError = payload
         return found
 
-    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
         """Return False: none hangs."""
         return False
 

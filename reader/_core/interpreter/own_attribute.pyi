@@ -5,4 +5,11 @@ from typing import Any
 MISSING: Any
 
 def own_attribute(value: Any, name: str, default: Any = None) -> Any: ...
-def own_attributes(value: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]: ...
+def note_owned(
+    found: list[tuple[tuple[Any, ...], Any]],
+    value: Any,
+    path: tuple[Any, ...],
+    one: tuple[str, ...],
+    many: tuple[str, ...],
+    depth: int,
+) -> None: ...

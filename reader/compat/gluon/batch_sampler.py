@@ -21,9 +21,9 @@ from reader.data.epochs import set_epochs
 from reader.data.sampler import SeededSampler, state_number
 from reader.data.seekable import as_position, iterate_from
 from reader.errors import ConfigError, StateError, got
+from reader.orders.base_sampler import has_state, is_seekable, is_sharding_sampler, state_of
 from reader.orders.order import Order, check_order_state, open_order
 from reader.orders.order_origin import Position
-from reader.orders.order_source import has_state, is_seekable, is_sharding_sampler, state_of
 
 __all__ = ["BatchSampler", "SeekableBatchSampler"]
 

@@ -127,7 +127,7 @@ class DataLoader(EngineFace, ObservedFace):
                 dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, seed
             )
         )
-        ahead = _ahead(workers, factor, getattr(batch_sampler, "most_shards", 1))
+        ahead = _ahead(workers, factor, getattr(batch_sampler, "most_batches", 1))
         config = LoaderConfig.build(
             dataset,
             batch_sampler=batch_sampler,

@@ -91,7 +91,7 @@ class FeedingLoader(SourceLoader):
         self._state = FeedingState.READY
         self._epochs: list[FeedingEpoch] = []  # the live one; shared with the finalizer
         self._error: BaseException | None = None
-        self._finalizer = weakref.finalize(self, _end_all, self._epochs, self._queue)
+        self._finalizer = weakref.finalize(self, _stop_all, self._epochs, self._queue)
 
     @property
     def iterable(self) -> bool:
@@ -167,7 +167,7 @@ class FeedingLoader(SourceLoader):
         """
         epoch = self._epochs[0] if self._epochs else None
         if epoch is not None:
-            epoch.end()  # Ctrl-C ends the waiting: the next call waits again
+            epoch.close()  # Ctrl-C ends the waiting: the next call waits again
             self._error = epoch.error
         self._queue.reset()
         self._epochs.clear()
@@ -184,7 +184,7 @@ class FeedingLoader(SourceLoader):
         if self._state is FeedingState.FEEDING:
             self._error = self.error
             self._state = FeedingState.CLOSED
-        _end_all(self._epochs, self._queue)
+        _stop_all(self._epochs, self._queue)
 
 
 def _copied(engine: Engine) -> Iterator[list[Any]]:
@@ -209,7 +209,7 @@ def _own(field: Any) -> Any:
     return copied
 
 
-def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:
+def _stop_all(epochs: list[FeedingEpoch], queue: Any) -> None:
     """Stop the thread that fills the queue, and empty the queue."""
     with interrupt_after():
         while epochs:

@@ -71,7 +71,7 @@ class FeedingEpoch:
                 with self._gate:
                     self._gate.wait_for(lambda: not self._is_inside, timeout=timeout_s)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop, and wait until the generator yields its next item, 5 s at most."""
         self.stop()
         self._thread.join(_JOIN_S)

@@ -69,7 +69,7 @@ _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, works_ahead=True),
     worker=WorkerPolicy(rules=PaddleRules(), fetches_many=False, make_prepare=PaddleWorker.draw),
     batch=BatchPolicy(has_plain_containers=True, reads_bfloat16=True),
-    errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
+    error_policy=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
 )
 
 _OWN = "it is an argument of reader.DataLoader; use that with framework='paddle'"

@@ -89,7 +89,7 @@ class FeedSlot:
             array = self._convert(values)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._misfit(values, error) from error
-        return self._finish(array)
+        return self._complete(array)
 
     def _concatenate(self, values: Sequence[Any]) -> Field:
         """Return the sequences of all samples, one after the other, with their lengths as LoD."""
@@ -157,7 +157,7 @@ class FeedSlot:
             return LoDTensor(array, value.lod) if value.lod else array
         if isinstance(value, core.eager.Tensor):
             value = value.numpy()
-        return self._finish(self._convert(self._checked(as_array(value, self.name))))
+        return self._complete(self._convert(self._checked(as_array(value, self.name))))
 
     def _checked(self, array: _Array) -> _Array:
         """Return the array itself; refuse one that cannot be converted without loss of meaning."""
@@ -199,7 +199,7 @@ class FeedSlot:
             return array.view(np.uint16)
         return _round_to_bfloat16(array.astype(np.float32))
 
-    def _finish(self, array: _Array) -> Field:
+    def _complete(self, array: _Array) -> Field:
         array = self._fit(array)
         return _bfloat16_tensor(array) if self.is_bfloat16 else array
 

@@ -15,6 +15,8 @@ import torch
 from reader._core.batch.dtype import field_type
 from reader._core.batch.exchange import can_stack_tensor
 from reader._core.batch.structure import is_named_tuple
+from reader._core.collate.alike import collate_alike
+from reader._core.interpreter.signals import is_interrupt
 from reader.compat.torch import inner
 from reader.compat.torch.packing import pack
 from reader.frameworks.torch import field_dtype, tensor_of
@@ -28,6 +30,17 @@ _SCALARS = {
     *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
 }  # PyTorch refuses np.uint64, though torch has that type
 _ARRAYS = {np.dtype(kind) for kind in _SCALARS}
+# PyTorch's own functions: programs replace them, and add to its map
+_COLLATE, _LIBRARY = inner.collate.default_collate, inner.collate.collate
+_FUNCTIONS: dict[Any, Any] = {
+    torch.Tensor: inner.collate.collate_tensor_fn,
+    np.ndarray: inner.collate.collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): inner.collate.collate_numpy_scalar_fn,
+    float: inner.collate.collate_float_fn,
+    int: inner.collate.collate_int_fn,
+    str: inner.collate.collate_str_fn,
+    bytes: inner.collate.collate_str_fn,
+}
 _MAX_DEPTH = 90  # of nested containers; deeper ones are left to PyTorch
 _MAX_NDIM = 60
 
@@ -66,6 +79,14 @@ def with_extended(function: Any) -> Any:
 
 
 def _with_extended(function: Any, samples: Any) -> Any:
+    its = inner.collate
+    functions = its.default_collate_fn_map
+    if function is _COLLATE and its.collate is _LIBRARY and functions == _FUNCTIONS:
+        try:
+            return collate_alike(samples, functions, _LIBRARY)
+        except Exception as error:
+            if is_interrupt(error):
+                raise  # else the library's function raises it in its own words
     try:
         return function(samples)
     except TypeError:
@@ -148,16 +169,7 @@ def _foreign_keys() -> tuple[Any, ...] | None:
     None: stacking in place would differ from PyTorch, since one of its functions was replaced, or a
     mode of torch (such as a default device) changes what they do.
     """
-    its = inner.collate
-    own = {
-        torch.Tensor: its.collate_tensor_fn,
-        np.ndarray: its.collate_numpy_array_fn,
-        (np.bool_, np.number, np.object_): its.collate_numpy_scalar_fn,
-        float: its.collate_float_fn,
-        int: its.collate_int_fn,
-        str: its.collate_str_fn,
-        bytes: its.collate_str_fn,
-    }
+    its, own = inner.collate, _FUNCTIONS
     found = its.default_collate_fn_map
     if list(found.items())[: len(own)] != list(own.items()):
         return None

@@ -11,18 +11,19 @@ import functools
 import multiprocessing
 import operator
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from reader.compat.torch.collate import TorchRules, with_extended
 from reader.compat.torch.errors import reworded
-from reader.compat.torch.inner import collate
+from reader.compat.torch.inner import collate, context_name
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, PREFETCH_FACTOR, AutoCount, LoaderConfig, names_of
 from reader.data.columns import columns_of, filler_of
 from reader.engine.auto import AutoWorkers
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
-from reader.orders.order_source import has_state
+from reader.orders.base_sampler import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
@@ -32,15 +33,17 @@ _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
     batch=BatchPolicy(is_as_collated=True),
-    errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
+    error_policy=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
 _OWN = tuple(name for name in names_of("torch") if name != "worker_type")  # see `start_of`
-# attributes of the loader that options are made of, and what else an engine is made of
+# attributes of the loader that options are made of
 _READ = (
-    *("num_workers", "prefetch_factor", "timeout", "persistent_workers", "multiprocessing_context"),
-    *("worker_type", "in_order", "device", "seeds_batches", *_OWN),
+    *("num_workers", "prefetch_factor", "timeout", "persistent_workers", context_name),
+    *("worker_type", "in_order", "device", "is_stream", *_OWN),
 )
+# and, beside these, those that an engine without workers is made of
+_PARTS = ("dataset", "collate_fn", "batch_size", "drop_last", "snapshot_every_n_steps")
 
 
 class EngineMaker:
@@ -52,7 +55,9 @@ class EngineMaker:
 
     def __init__(self) -> None:
         self.auto: AutoWorkers | None = None
-        self._options: Any = None  # the checked options, and the attributes that they are made of
+        # the checked options, and the last engine without workers, each with what it was made of
+        self._options: tuple[tuple[Any, ...], LoaderConfig] | None = None
+        self._engine: tuple[tuple[Any, ...], Engine] | None = None
 
     def options(self, loader: Any) -> LoaderConfig:
         """Return the options of a loader that depend on no dataset, from its current attributes.
@@ -62,12 +67,9 @@ class EngineMaker:
         Raises:
             ConfigError, ConfigTypeError: see `LoaderConfig.build`.
         """
-        read = [getattr(loader, name) for name in _READ]
-        if self._options is not None:
-            config, before = self._options
-            if all(map(operator.is_, before, read)):
-                found: LoaderConfig = config
-                return found
+        read = _values(loader, _READ, _OPTIONS_OF)
+        if self._options is not None and _are_same(self._options[0], read):
+            return self._options[1]
         own = {name: getattr(loader, name) for name in _OWN}
         if loader.seeds_batches:
             own["seed"] = 0  # the base seed, which is not drawn yet
@@ -80,11 +82,12 @@ class EngineMaker:
             **start_of(loader),
             places=loader.device,
             in_order=bool(loader.in_order),  # PyTorch takes any value
+            snapshot_every_n_steps=0,
             **own,
         )
         is_plain = own["quarantine"] is None and _PLAIN.issuperset(map(type, options.values()))
         config = _built(**options) if is_plain else LoaderConfig.build((), **options)
-        self._options = (config, read)
+        self._options = (read, config)
         return config
 
     def make(
@@ -105,9 +108,32 @@ class EngineMaker:
             seed: of every batch; None: that of the loader.
         """
         is_iterable = loader.is_stream
-        is_batched = loader._auto_collation
-        collate_fn = loader.collate_fn
+        is_batched = loader.batch_sampler is not None
         order = None if is_iterable else loader.order
+        batch_sampler, sampler = (order, None) if is_batched else (None, order)
+        if worker is not None or seed is not None:
+            return self._made(loader, dataset, sampler, batch_sampler, worker_init_fn, worker, seed)
+        # without workers a loop over the same loader needs the same engine, at another place
+        read = (dataset, is_batched, *_values(loader, _READ + _PARTS, _PARTS_OF))
+        if self._engine is None or not _are_same(self._engine[0], read):
+            made = self._made(loader, dataset, sampler, batch_sampler)
+            self._engine = (read, made)
+            return made
+        return self._engine[1].renewed(sampler, batch_sampler)
+
+    def _made(
+        self,
+        loader: Any,
+        dataset: Any,
+        sampler: Any,
+        batch_sampler: Any,
+        worker_init_fn: Any = None,
+        worker: TorchWorker | None = None,
+        seed: int | None = None,
+    ) -> Engine:
+        is_iterable = loader.is_stream
+        is_batched = loader.batch_sampler is not None
+        collate_fn = loader.collate_fn
         if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
             collate_fn = None  # the engine does it, by TorchRules
         elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
@@ -129,13 +155,13 @@ class EngineMaker:
         config = self.options(loader).of_dataset(
             dataset,
             is_iterable=is_iterable,
-            batch_sampler=order if is_batched else None,
+            batch_sampler=batch_sampler,
             batch_size=size if is_batched else None,
             drop_last=loader.drop_last if is_iterable else False,
             collate_fn=collate_fn,
             prefetch_factor=_factor(loader.prefetch_factor, seed),
             worker_init_fn=worker_init_fn,
-            sampler=None if is_batched else order,
+            sampler=sampler,
             seed=seed,
             snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
         )
@@ -152,6 +178,22 @@ class EngineMaker:
             made.auto.go_on(self.auto)
             self.auto = made.auto
         return made
+
+
+_OPTIONS_OF, _PARTS_OF = operator.itemgetter(*_READ), operator.itemgetter(*_READ, *_PARTS)
+
+
+def _values(loader: Any, names: tuple[str, ...], getter: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Return attributes of a loader; `getter` gets them from its `__dict__`."""
+    try:
+        found: tuple[Any, ...] = getter(vars(loader))
+    except KeyError:  # a subclass has one as a property
+        return tuple(getattr(loader, name) for name in names)
+    return found
+
+
+def _are_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    return all(map(operator.is_, before, now))
 
 
 # values that say all there is to know of an option

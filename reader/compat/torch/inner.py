@@ -7,6 +7,7 @@ Keeps no state.
 from __future__ import annotations
 
 import copyreg
+import functools
 import inspect
 from collections import ChainMap
 from multiprocessing.reduction import ForkingPickler
@@ -24,6 +25,7 @@ __all__ = [
     "InlineBase",
     "PeerIterator",
     "collate",
+    "context_name",
     "is_in_torch_mode",
     "is_profiled",
     "numpy_seed",
@@ -42,6 +44,8 @@ CollateFn: TypeAlias = dataloader._collate_fn_t  # type: ignore[type-arg]
 BaseIterator: Any = PeerIterator
 InlineBase: Any = dataloader._SingleProcessDataLoaderIter
 shard_pipes: Any = dataloader._sharding_worker_init_fn
+# the attribute of a loader that `multiprocessing_context` returns
+context_name = "_DataLoader__multiprocessing_context"
 # from PyTorch 2.6 on
 takes_in_order = "in_order" in inspect.signature(dataloader.DataLoader.__init__).parameters
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
@@ -53,9 +57,10 @@ rebuild_tensor: Any = reductions.rebuild_tensor
 reduce_tensor: Any = reductions.reduce_tensor
 
 
-def profile_name(workers: int) -> str:
+@functools.cache
+def profile_name(has_workers: bool) -> str:
     """Return PyTorch's name of a batch in a profile; tools look for the names of its iterators."""
-    kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
+    kind: Any = dataloader._MultiProcessingDataLoaderIter if has_workers else InlineBase
     return f"enumerate(DataLoader)#{kind.__name__}.__next__"
 
 

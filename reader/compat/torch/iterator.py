@@ -53,13 +53,15 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     def __init__(
         self, loader: Any, last: EngineIterator | None = None, state: Any | None = None
     ) -> None:
+        self.is_ended = True  # nothing to finalize: dropping the engine's iterator does it
+        is_late = last is None and loader.opens_order_first
         if last is None:
             source = loader.prepared(state)
-            super().__init__(quiet(loader) if loader.opens_order_first else source)
+            super().__init__(quiet(loader) if is_late else source)
             if source is not loader and source.base_seed is not None:
                 self._base_seed = source.base_seed
             self._index_sampler = loader._index_sampler
-            self._profile_name = profile_name(loader.num_workers)
+            self._profile_name = profile_name(loader.num_workers > 0)
         else:  # persistent workers keep their seed
             self.__dict__.update(last._shared())
             self._num_yielded = 0
@@ -81,7 +83,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
         self._batches: Any = iter(self._engine)
-        if loader.opens_order_first:
+        if is_late:
             self._base_seed = seed_from(loader.generator)
         self._handles = functools.partial(_handles, self._batches.epoch.backend)
         self._pass_on()
@@ -181,6 +183,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     def husk(self) -> EngineIterator:
         """Return an iterator with these workers and no batches, for the loader to keep."""
         made = type(self).__new__(type(self))
+        made.is_ended = True
         made.__dict__.update(self._shared())
         made._handles = self._handles
         made._batches = None

@@ -102,16 +102,13 @@ class OwnOptions(TypedDict, total=False):
 
 
 class _Count:
-    """An attribute of a loader that is checked when it is set: `_COUNTS` says what it counts."""
+    """An attribute of a loader that is checked when it is set: `_COUNTS` says what it counts.
+
+    It is read from the loader's `__dict__`, at no cost.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
-
-    def __get__(self, loader: Any, owner: type | None = None) -> Any:
-        try:
-            return self if loader is None else vars(loader)[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
 
     def __set__(self, loader: Any, value: Any) -> None:
         own = vars(loader)
@@ -173,7 +170,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
     _own_draws: Any = None  # what draws the seeds of epochs, in place of PyTorch's generator
-    snapshot_every_n_steps: int | None = 0
+    snapshot_every_n_steps: int | None
     seed: int | None
     device: Any
     devices: dict[Any, Any]  # with their streams, by place; made by the first epoch
@@ -273,6 +270,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             hang_after=hang_after,
             pool=pool,
             backend=backend,
+            snapshot_every_n_steps=0,  # StatefulDataLoader has another
             devices={},
             _one_shots=[],
             _epoch=0,
@@ -291,8 +289,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     @property
     def opens_order_first(self) -> bool:
         """Whether an epoch's base seed is drawn after the draws of its sampler at `iter`."""
-        has_order = not (self.num_workers or self.is_stream)
-        return has_order and not draws_late(self._index_sampler)
+        if self.num_workers or self.is_stream:
+            return False
+        return not draws_late(self._index_sampler)
 
     def __len__(self) -> int:
         """Return how often a loop over an epoch runs: a list for several devices is one step."""
@@ -384,23 +383,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     def __iter__(self) -> PeerIterator:
         try:
-            return self._iterate()
+            persists = self.persistent_workers and self.num_workers > 0
+            last: Any = self._iterator if persists else None
+            made = self._get_iterator() if last is None else self._begin(last)
         except ImportError:
             check_interpreter()
             raise
-
-    def _iterate(self) -> PeerIterator:
-        if not (self.persistent_workers and self.num_workers > 0):
-            made = self._get_iterator()
-        else:
-            last: Any = self._iterator
-            made = self._get_iterator() if last is None else self._begin(last)
-            # PyTorch resets one object; here a loop that still runs on the last iterator keeps its
-            # epoch, and an iterator that was dropped gives its workers back at once
-            if isinstance(made, EngineIterator):  # a subclass may wrap it: then nothing is kept
+        own = vars(self)  # PyTorch's `__setattr__` looks at each name
+        own["_engine"] = None
+        if isinstance(made, EngineIterator):  # a subclass may wrap it: then nothing is kept
+            own["_engine"] = made.engine
+            if persists:
+                # PyTorch resets one object; here a loop that still runs on the last iterator keeps
+                # its epoch, and an iterator that was dropped gives its workers back at once
                 self._newest, self._husk = weakref.ref(made), made.husk()
-        self._engine = made.engine if isinstance(made, EngineIterator) else None
-        self._epoch += 1
+        own["_epoch"] += 1
         return made
 
     @property

@@ -42,7 +42,7 @@ def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | Non
         inner = faster(sampler.sampler, one_shots, draw)
         if inner is sampler.sampler and not hasattr(inner, "iter_from"):
             return sampler
-        return BatchSampler(inner, sampler.batch_size, sampler.drop_last)
+        return BatchSampler.of(inner, sampler.batch_size, sampler.drop_last)
     if kind is TorchSequentialSampler:
         return CountedOrder(sampler.data_source)
     if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:

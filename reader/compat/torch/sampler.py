@@ -15,7 +15,7 @@ import torch.utils.data.distributed
 import torch.utils.data.sampler
 
 from reader.errors import StateError, got
-from reader.orders.order_source import has_state
+from reader.orders.base_sampler import has_state
 
 __all__ = ["BatchSampler", "RandomSampler", "StatefulDistributedSampler"]
 

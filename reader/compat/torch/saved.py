@@ -14,7 +14,7 @@ import torch
 from reader.config import SEED_LIMIT
 from reader.data.epochs import carried_epochs
 from reader.errors import StateError, got
-from reader.orders.order_source import check_generators, generator_states, put_generators
+from reader.orders.base_sampler import check_generators, generator_states, put_generators
 
 __all__ = ["SavedEpoch", "Standing", "in_form", "quiet"]
 

@@ -29,7 +29,7 @@ from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.engine.engine import Engine
 from reader.engine.face import as_grace
 from reader.errors import StateError
-from reader.orders.order_source import generator_states, has_state
+from reader.orders.base_sampler import generator_states, has_state
 from reader.random.random_state import generator_state, to_json
 from reader.random.seeds import batch_seed
 
@@ -177,7 +177,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._ahead = self._begun = None  # also one begun meanwhile by a signal's handler
         if made.awaits_initial_states:
             self._begun = made
-            made.call_first(functools.partial(_let_go, weakref.ref(self)))
+            made.call_first(functools.partial(_release, weakref.ref(self)))
         peer: PeerIterator = made
         return peer
 
@@ -210,10 +210,6 @@ class StatefulDataLoader(DataLoader[T_co]):
             draws.pass_global()  # not before: the dataset's state may set it
         self._current = (made.engine, made.base_seed, weakref.ref(made))
         return made
-
-    def let_go(self) -> None:
-        """Drop the reference to the newest iterator: the states of its workers are known."""
-        self._begun = None
 
     def __getstate__(self) -> dict[str, Any]:
         own = self._own_draws.copied()
@@ -341,8 +337,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             self._saved = None
 
 
-def _let_go(loader: weakref.ref[StatefulDataLoader[Any]]) -> None:
-    """Drop the loader's reference to its iterator: the first batch brought all initial states."""
+def _release(loader: weakref.ref[StatefulDataLoader[Any]]) -> None:
+    """Release the loader's newest iterator: its first batch brought all initial states."""
     found = loader()
     if found is not None:
-        found.let_go()
+        found._begun = None

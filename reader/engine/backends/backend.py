@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from reader._core.memory.arena import Arena
+from reader._core.memory.copying import copy_way
 from reader._core.wire.failure import Failure
 from reader._core.wire.local_channel import UserBatch
 from reader._core.wire.times_log import TimesLog
@@ -27,7 +28,14 @@ __all__ = [
     "Watch",
     "WorkerActivity",
     "WorkerStatus",
+    "arena_stats",
 ]
+
+
+def arena_stats(arena: Arena | None, last: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the counts of an arena; of None, `last`: those of one that was closed."""
+    counts = last if arena is None else arena.stats()
+    return counts and {**counts, "copy_way": copy_way(), "is_open": arena is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +170,7 @@ class TaskFeeder(Protocol):
     def accept(self) -> None:
         """Count the answer that was taken as used; `take` returns the next one from now on."""
 
-    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+    def drop_task(self, seq: int, worker: int, is_end: bool = False) -> None:
         """Put a Failure in the place of a task that is not answered."""
 
     def ended_workers(self) -> list[int]:
@@ -231,7 +239,7 @@ class Backend(Protocol):
         """What sends tasks and takes answers."""
 
     @property
-    def workers(self) -> int:
+    def num_workers(self) -> int:
         """How many may take tasks, 1 or more."""
 
     @property
@@ -274,7 +282,7 @@ class Backend(Protocol):
     def open_error(self, payload: Any) -> WorkerError:
         """Decode what a worker sent in the place of a batch."""
 
-    def end_worker(self, worker: int) -> bool:
+    def kill_worker(self, worker: int) -> bool:
         """End a worker that hangs, so that it is replaced; False: it cannot be ended."""
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:

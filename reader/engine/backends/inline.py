@@ -30,7 +30,6 @@ class InlineBackend:
 
     Args:
         config: what a worker would be given.
-        window, active: see Backend; nothing is made ahead or started.
         limit_nbytes: limit of the memory in which samples are stacked; None: what the machine has.
         spare: such memory of earlier iterators.
         convert: makes the user's batch of what is not stacked; see LocalChannel.
@@ -38,24 +37,19 @@ class InlineBackend:
 
     works_ahead: ClassVar[bool] = False
     takes_keys: ClassVar[bool] = True
-    workers = started = 1
+    num_workers = started = 1
     window = 1
 
     def __init__(
         self,
         config: WorkerConfig,
-        window: int = 1,  # noqa: ARG002
-        limit_nbytes: int | None = None,
-        active: int | None = None,  # noqa: ARG002
-        spare: list[LocalMemory] | None = None,
-        convert: Callable[[Any], Any] | None = None,
+        limit_nbytes: int | None,
+        spare: list[LocalMemory],
+        convert: Callable[[Any], Any] | None,
     ) -> None:
         self.rng_lock = GlobalRngLock() if config.seeds_each_batch else None
-        uncached_from = config.uncached_from(in_flight=1)
-        make = functools.partial(
-            LocalMemory, config.policy.rules, limit_nbytes, available_bytes, uncached_from
-        )
-        self._channel = LocalChannel(make, [] if spare is None else spare, convert)
+        make_memory = functools.partial(_make_memory, config, limit_nbytes)
+        self._channel = LocalChannel(make_memory, spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
         self.feeder = LocalFeeder(self._channel, _stepping(self._loop))
 
@@ -79,7 +73,7 @@ class InlineBackend:
         send_starts()
         loop = self._loop
         is_stream = isinstance(loop.fetcher, StreamFetcher)
-        workers = cursor.workers
+        workers = cursor.worker_cursors
         if workers is None or workers.all[0].made or (is_stream and workers.all[0].is_ended):
             if workers is not None and workers.all[0].is_ended:
                 loop.pass_end()
@@ -115,7 +109,7 @@ class InlineBackend:
         """Return nothing: there is no worker."""
         return []
 
-    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
         """Return False: no thread can be ended."""
         return False
 
@@ -134,6 +128,11 @@ class InlineBackend:
     def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """As `close_soon`."""
         self.feeder.close()
+
+
+def _make_memory(config: WorkerConfig, limit_nbytes: int | None) -> LocalMemory:
+    uncached_from = config.uncached_from(in_flight=1)
+    return LocalMemory(config.policy.rules, limit_nbytes, available_bytes, uncached_from)
 
 
 def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:

@@ -55,6 +55,8 @@ class Pool(Finalized, abc.ABC):
         active: how many workers are started; None: all.
 
     Attributes:
+        has_workers: False: one thread takes the place of workers.
+        num_workers: how many workers may take tasks, 1 or more.
         started: how many workers there are; more may be started.
         side: where workers in the trainer hand over objects; None: workers are processes.
         rng_lock: what such workers take to seed the global random state; None: see `side`.
@@ -81,21 +83,21 @@ class Pool(Finalized, abc.ABC):
         self._config = config
         self.side = SideTable() if config.is_thread else None
         self.rng_lock = GlobalRngLock() if config.is_thread else None
-        self.has_workers = config.has_workers  # or one thread
-        self.workers = config.workers
+        self.has_workers = config.has_workers
+        self.num_workers = config.num_loops
         self.window = window
         self.started = 0
-        self._active = self.workers if active is None else active
-        share = -(-window // self.workers)
+        self._active = self.num_workers if active is None else active
+        share = -(-window // self.num_workers)
         self._keep_slots = share + 3
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # tasks of an abandoned epoch may still be in flight
-        self._make_arena = functools.partial(Arena.create, self.workers, limit, limit_nbytes)
+        self._make_arena = functools.partial(Arena.create, self.num_workers, limit, limit_nbytes)
         self.arena = self._make_arena()
-        self.set_in_flight(max(1, window * self._active // self.workers))
+        self.set_in_flight(max(1, window * self._active // self.num_workers))
         self.feeder = Feeder(
-            self.arena, self.workers, self.window, limit, available_bytes, self.side
+            self.arena, self.num_workers, self.window, limit, available_bytes, self.side
         )
         self._closing = threading.Lock()  # the thread that ends the workers takes it and keeps it
         # held until it is closed. An Event that is interrupted may stay locked
@@ -116,7 +118,7 @@ class Pool(Finalized, abc.ABC):
         pool_registry.add(self)
         try:
             # after `add`: a program that is ending either sees this pool, or this call raises
-            pool_registry.leave_with_program()
+            pool_registry.stop_with_program()
             start()
             self.feeder.start()
         except BaseException:
@@ -167,8 +169,8 @@ class Pool(Finalized, abc.ABC):
         return WorkerClock(sum(each.cpu_s for each in known), sum(e.runnable_s for e in known))
 
     @property
-    def room(self) -> int | None:
-        """How many workers there is room for elsewhere; None: the cores of this machine decide."""
+    def capacity(self) -> int | None:
+        """How many workers fit on other machines; None: the cores of this machine decide."""
         return None
 
     @property
@@ -211,7 +213,7 @@ class Pool(Finalized, abc.ABC):
         """See Backend."""
 
     @abc.abstractmethod
-    def end_worker(self, worker: int) -> bool:
+    def kill_worker(self, worker: int) -> bool:
         """See Backend."""
 
     @property
@@ -280,36 +282,36 @@ class Pool(Finalized, abc.ABC):
             return
         try:
             with interrupt_after():
-                pool_registry.start_closing(self._finish)
+                pool_registry.start_closing(self._close)
         except RuntimeError:  # the interpreter shuts down and starts no more threads
             self._limit(EXIT_S)
             try:
-                self._finish()
+                self._close()
             except BaseException:
                 self._kill_workers()
                 self._closing.release()
-                self._finish()
+                self._close()
                 raise
 
     def finalize(self) -> None:
         """End the workers, where nobody has."""
         if self._state is PoolState.CLOSED:
-            self._let_go_of_threads()  # now: a signal's exception in a later free would be lost
+            self._drop_threads()  # now: a signal's exception in a later free would be lost
         elif self._generation == fork_generation():
             pool_registry.add(self)  # the garbage collector has cleared weak references to it
             self.close_soon()
 
-    def _let_go_of_threads(self) -> None:
+    def _drop_threads(self) -> None:
         self._closer = None
 
-    def _finish(self) -> None:
+    def _close(self) -> None:
         if not self._closing.acquire(blocking=False):
             return  # another thread does it
         self._closer = threading.current_thread()
         try:
-            self._end_workers()
+            self._stop_workers()
             self.feeder.close()
-            is_free = self._let_go()
+            is_free = self._release()
             self.arena.close()
             if is_free:
                 self.arena.release()
@@ -320,7 +322,7 @@ class Pool(Finalized, abc.ABC):
                 self._open_lock.release()
 
     @abc.abstractmethod
-    def _end_workers(self) -> None:
+    def _stop_workers(self) -> None:
         """End the workers, by signals if they do not end by themselves."""
 
     def _limit(self, grace_s: float) -> None:
@@ -330,7 +332,7 @@ class Pool(Finalized, abc.ABC):
         """End them at once, where that can be done."""
 
     @abc.abstractmethod
-    def _let_go(self) -> bool:
+    def _release(self) -> bool:
         """Free what the workers had. Returns whether none of them can use the arena any more."""
 
 

@@ -59,7 +59,7 @@ class ProcessPool(Pool):
 
     def _start_processes(self, config: WorkerConfig) -> None:
         is_ready = functools.partial(_is_ready, self.feeder)  # without the pool: that would stay
-        self._processes.open(config, self.workers, is_ready)
+        self._processes.open(config, self.num_workers, is_ready)
         for worker_id in range(self._active):
             self._start_worker(worker_id)
 
@@ -96,7 +96,7 @@ class ProcessPool(Pool):
         exits: dict[int, tuple[int, int | None]] = {}  # pid and exit code
         ended = self.feeder.ended_workers()
         if not all(processes.has_ended(worker) for worker in ended):
-            self._end_damaged()  # the feeder sent SIGKILL, which may not reach them
+            self._kill_damaged()  # the feeder sent SIGKILL, which may not reach them
         for worker in ended:
             exits[worker] = processes.reap(worker)
         damage = self.feeder.examine(ended)
@@ -107,7 +107,7 @@ class ProcessPool(Pool):
         if damage is not None:
             # what else of the arena is damaged shows only when it is met: all of it is replaced
             _log.warning("%s", _words(damage, {worker: pid for worker, (pid, _) in exits.items()}))
-            self._end_damaged()
+            self._kill_damaged()
             for worker in processes.running:
                 exits[worker] = processes.reap(worker)
             ended = sorted(exits)
@@ -137,13 +137,13 @@ class ProcessPool(Pool):
         for worker in ended:
             self._start_process(worker)
 
-    def _end_damaged(self) -> None:
+    def _kill_damaged(self) -> None:
         """End all workers; where the system refuses to send them a signal, after their batch."""
         self._processes.kill_all()
         if self._processes.refusal is not None:
             self.arena.stop()
 
-    def end_worker(self, worker: int) -> bool:
+    def kill_worker(self, worker: int) -> bool:
         """End the process of a worker at once; see Backend."""
         with self._processes.lock:
             return self._processes.kill(worker)
@@ -168,9 +168,9 @@ class ProcessPool(Pool):
         return f"worker {worker} ({process})"
 
     @property
-    def room(self) -> int | None:
+    def capacity(self) -> int | None:
         """See Pool."""
-        return self._processes.room
+        return self._processes.capacity
 
     @property
     def wanted(self) -> int | None:
@@ -191,11 +191,11 @@ class ProcessPool(Pool):
     def _limit(self, grace_s: float) -> None:
         self._processes.grace.limit(grace_s)
 
-    def _end_workers(self) -> None:
+    def _stop_workers(self) -> None:
         """Let them finish their samples, then interrupt these, then SIGKILL; reap."""
-        self._processes.end()
+        self._processes.stop()
 
-    def _let_go(self) -> bool:
+    def _release(self) -> bool:
         """Close the descriptors and the template. Batches that the user holds stay valid."""
         self._processes.close()
         return True

@@ -59,7 +59,7 @@ class RemoteProcesses(WorkerProcesses):
         self._words_fd = self._config_fd = -1
         self._makes_stale = self._has_parts = False
         self._remote: dict[int, RemoteHandle] = {}
-        self._room: int | None = None
+        self._capacity: int | None = None
         self._wanted: int | None = None
         self._ends: dict[int, Ended] = {}  # of workers that were reaped
         self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
@@ -67,7 +67,7 @@ class RemoteProcesses(WorkerProcesses):
     def open(
         self,
         config: WorkerConfig,
-        workers: int,  # noqa: ARG002
+        num_workers: int,  # noqa: ARG002
         is_busy: Callable[[int], bool],  # noqa: ARG002  they end with the pool
     ) -> None:
         """Prepare to start workers."""
@@ -191,10 +191,10 @@ class RemoteProcesses(WorkerProcesses):
         return f"pid {handle.pid} on {handle.host}"
 
     @property
-    def room(self) -> int | None:
-        """How many workers the cluster has room for; None: it is not known yet."""
+    def capacity(self) -> int | None:
+        """How many workers the cluster can take; None: it is not known yet."""
         self._hear()
-        return self._room
+        return self._capacity
 
     @property
     def wanted(self) -> int | None:
@@ -206,19 +206,19 @@ class RemoteProcesses(WorkerProcesses):
         """Note what the lander has told since."""
         for told in () if self._control is None else self._control.heard():
             if isinstance(told, Capacity):
-                self._room = told.workers
+                self._capacity = told.num_workers
             elif isinstance(told, InFlight):
                 self._wanted = told.tasks
             else:
                 self._remote[told.worker].note_start(told.host, told.pid)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Have the lander end, and its actors with it."""
         with self.lock:
             if self._control is not None:
                 self._control.tell(Stop())
             self.grace.limit(_GRACE_S)
-            self.end_all()
+            self.stop_all()
             for handle in self._remote.values():
                 handle.note_end()
 

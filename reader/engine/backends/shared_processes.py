@@ -72,7 +72,7 @@ class SharedProcesses:
     def open(
         self,
         config: WorkerConfig,
-        workers: int,  # noqa: ARG002  all of them
+        num_workers: int,  # noqa: ARG002  all of them
         is_ready: Callable[[int], bool],
     ) -> None:
         """Prepare to start processes."""
@@ -96,7 +96,7 @@ class SharedProcesses:
         shared.open(self._libraries)  # again, where another thread has closed it
         self.arena = arena
         shared.add_part(self)
-        shared.forget_gone()
+        shared.drop_gone()
         life = shared.life(worker)
         pickled = None
         if not self._may_use(worker, life):
@@ -183,7 +183,7 @@ class SharedProcesses:
     def reap(self, worker: int) -> tuple[int, int | None]:
         """Wait for the end of a worker's process; returns its pid and exit code."""
         life = self._lives.pop(worker)
-        self._shared.settle(worker, life, self)
+        self._shared.note_end(worker, life, self)
         self._last[worker] = life
         return life.pid, life.exitcode
 
@@ -208,9 +208,9 @@ class SharedProcesses:
         return self._shared.process_of(worker)
 
     @property
-    def room(self) -> int | None:
-        """How many workers there is room for elsewhere."""
-        return self._shared.room
+    def capacity(self) -> int | None:
+        """How many workers fit on other machines."""
+        return self._shared.capacity
 
     @property
     def wanted(self) -> int | None:
@@ -251,7 +251,7 @@ class SharedProcesses:
         found = [part.watch for part in self._shared.parts if part is not self]
         return [watch for watch in found if watch is not None]
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Wait until no process works in the arena any more; end those that stay in it."""
         busy = self._stay(self.grace)
         for _ in range(INTERRUPTS):

@@ -32,7 +32,7 @@ __all__ = ["Life", "Member", "Part", "SharedWorkers"]
 class Member(Protocol):
     """A loader that shares the processes."""
 
-    workers: WorkerConfig
+    worker_config: WorkerConfig
 
     @property
     def is_in_use(self) -> bool:
@@ -130,9 +130,9 @@ class SharedWorkers(WorkerProcesses, Finalized):
     def configs(self) -> dict[int, WorkerConfig]:
         """Return the configs of all loaders that there are, by key."""
         found = {key: each() for key, each in list(self._members.items())}
-        return {key: member.workers for key, member in found.items() if member is not None}
+        return {key: member.worker_config for key, member in found.items() if member is not None}
 
-    def forget_gone(self) -> None:
+    def drop_gone(self) -> None:
         """Have the workers let go of the configs of loaders that are gone."""
         for key, each in list(self._members.items()):
             if each() is None:
@@ -201,7 +201,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         """Return the life of a worker, which is started where it has none. Call with the lock."""
         life = self._lives.get(worker)
         if life is not None and self.has_ended(worker):
-            self.settle(worker, life)
+            self.note_end(worker, life)
             life = None
         return self._start(worker) if life is None else life
 
@@ -229,7 +229,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
             self._lives[worker] = life
         return life
 
-    def settle(self, worker: int, life: Life, teller: Part | None = None) -> None:
+    def note_end(self, worker: int, life: Life, teller: Part | None = None) -> None:
         """Reap a process that has ended, or is about to, once.
 
         `teller`: tells of its end, where it worked for no loader.
@@ -272,7 +272,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         await_ends(self._pidfds.values(), GRACE_S)
         for worker, life in list(self._lives.items()):
             self.kill(worker)
-            self.settle(worker, life)
+            self.note_end(worker, life)
 
     def handle(self, worker: int) -> WorkerHandle:
         """Return the handle of a worker, or of the last process that it had."""
@@ -299,19 +299,19 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self.close_soon(grace_s)
         for member in self._there():
             member.close(grace_s)
-        self._finish()
+        self._close()
 
     def _there(self) -> list[Member]:
         return [member for each in list(self._members.values()) if (member := each()) is not None]
 
-    def _finish(self) -> None:
+    def _close(self) -> None:
         self.is_closing = True
         with self.lock:  # also for the registry: who comes next may open it again
             try:
                 for life in self._lives.values():
                     life.is_wanted = True
                     life.control.tell(Stop())
-                self.end_all()
+                self.stop_all()
                 for life in self._lives.values():
                     life.is_reaped = True
                     life.control.close()
@@ -336,7 +336,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         self.is_closing = True
         self.grace.limit(GRACE_S)
         try:
-            pool_registry.start_closing(self._finish)
+            pool_registry.start_closing(self._close)
         except RuntimeError:  # the interpreter shuts down and starts no more threads
             self.grace.limit(EXIT_S)
-            self._finish()
+            self._close()

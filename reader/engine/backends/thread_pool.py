@@ -94,18 +94,18 @@ class ThreadPool(Pool):
         found: loop.WorkerError = payload
         return found
 
-    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+    def kill_worker(self, worker: int) -> bool:  # noqa: ARG002
         """Return False: no thread can be ended."""
         return False
 
-    def _let_go_of_threads(self) -> None:
-        super()._let_go_of_threads()
+    def _drop_threads(self) -> None:
+        super()._drop_threads()
         self._threads = []
 
-    def _end_workers(self) -> None:
+    def _stop_workers(self) -> None:
         """Do nothing: each thread ends after the sample that it is at."""
 
-    def _let_go(self) -> bool:
+    def _release(self) -> bool:
         """Wait for the threads; the user's code in one of them may not end."""
         if self.rng_lock is not None:
             self.rng_lock.stop()

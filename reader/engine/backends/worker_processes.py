@@ -46,7 +46,12 @@ class Processes(Protocol):
     def grace(self) -> Grace:
         """The time that workers have at their end."""
 
-    def open(self, config: WorkerConfig, workers: int, is_ready: Callable[[int], bool]) -> None:
+    def open(
+        self,
+        config: WorkerConfig,
+        num_workers: int,
+        is_ready: Callable[[int], bool],
+    ) -> None:
         """Prepare to start processes. Raises what ProcessStarter raises.
 
         `is_ready`: whether a worker has said that it works for this pool.
@@ -77,8 +82,8 @@ class Processes(Protocol):
         """Name the process of a worker that is none of this machine; None: it is."""
 
     @property
-    def room(self) -> int | None:
-        """How many workers there is room for elsewhere; None: the cores of this machine decide."""
+    def capacity(self) -> int | None:
+        """How many workers fit on other machines; None: the cores of this machine decide."""
 
     @property
     def wanted(self) -> int | None:
@@ -101,7 +106,7 @@ class Processes(Protocol):
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
         """See Backend."""
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Wait until none works in the arena, which was stopped; then end them, or let them go."""
 
     def close(self) -> None:
@@ -131,7 +136,7 @@ class WorkerProcesses:
         self,
         config: WorkerConfig | None,
         method: str | None,
-        workers: int,
+        num_workers: int,
         find_libraries: Callable[[], list[str]] | None = None,
         imports_main: bool = True,
     ) -> None:
@@ -152,7 +157,7 @@ class WorkerProcesses:
         with interrupt_after():
             self.starter = starter
             starter.leave_to_pool()
-        if workers > 1 or starter.needs_template:
+        if num_workers > 1 or starter.needs_template:
             starter.open_template()
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
@@ -197,8 +202,8 @@ class WorkerProcesses:
         return None
 
     @property
-    def room(self) -> int | None:
-        """How many workers there is room for elsewhere."""
+    def capacity(self) -> int | None:
+        """How many workers fit on other machines."""
         return None
 
     @property
@@ -224,7 +229,7 @@ class WorkerProcesses:
         """A handle of each worker, in the order of their numbers; of the last where it died."""
         return [handle for _, handle in sorted(self._handles.items())]
 
-    def end_all(self) -> None:
+    def stop_all(self) -> None:
         """Wait for processes that were asked to end; interrupt their samples, then kill; reap."""
         if not self.grace.await_ends(self._pidfds.values()) and not self._end_by_interrupts():
             self.kill_all()
@@ -311,12 +316,12 @@ class OwnProcesses(WorkerProcesses):
     def open(
         self,
         config: WorkerConfig,
-        workers: int,
+        num_workers: int,
         is_ready: Callable[[int], bool],  # noqa: ARG002  they end with the pool
     ) -> None:
         """Prepare to start processes."""
         self._config = config
-        self.open_starter(config, self._method, workers)
+        self.open_starter(config, self._method, num_workers)
 
     def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Start a process; returns its pidfd."""
@@ -325,10 +330,10 @@ class OwnProcesses(WorkerProcesses):
         job = self.starter.job(self._config, arena, bell, keep_slots)
         return self.start_job(worker, job)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Have all end, by signals where they do not by themselves."""
         with self.lock:
-            self.end_all()
+            self.stop_all()
 
 
 def _reap(process: BaseProcess) -> int | None:

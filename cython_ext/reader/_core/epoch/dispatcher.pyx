@@ -56,7 +56,7 @@ cdef class Dispatcher:
             return
         if table.have(HELD) and not self.send_held():
             return
-        while table.have(DRAWN) or table.has_room():
+        while table.have(DRAWN) or table.has_space():
             task = None
             try:
                 task = self.draw()
@@ -134,9 +134,9 @@ cdef class Dispatcher:
             if (<Task>task).number == self.table.drawn - 1:
                 self.table.undraw(task)
         self.table.drain()
-        self.table.end(error)
+        self.table.note_end(error)
         if self.reword is not None:
-            self.table.end(self.reword(error))
+            self.table.note_end(self.reword(error))
 
     cdef bint send(self, Task task) except -1:
         """Send a task to its worker. Returns whether that has room."""

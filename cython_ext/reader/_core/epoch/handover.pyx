@@ -8,7 +8,7 @@ cimport cython
 from reader._core.epoch.tasks cimport Task
 from reader._core.interpreter.signals cimport Finalized
 from reader._core.memory.wait cimport rd_now_ns
-import threading
+from _thread import RLock
 
 
 @cython.final
@@ -32,13 +32,13 @@ cdef class WaitStats:
         last = rd_now_ns() * 1e-9 - self.since
         return self.wait_s + last, last
 
-    def begin(self):
-        """Note that a wait begins; return the time, by the clock of `time.monotonic`."""
+    def start(self):
+        """Note the start of a wait; return the time, by the clock of `time.monotonic`."""
         self.since = rd_now_ns() * 1e-9
         self.is_waiting = True
         return self.since
 
-    def end(self, double paused_s=0):
+    def stop(self, double paused_s=0):
         """Count the wait that began last, without a pause of this process; return its seconds."""
         self.is_waiting = False
         self.last_wait_s = max(0.0, rd_now_ns() * 1e-9 - self.since - paused_s)
@@ -84,7 +84,7 @@ cdef class Handover(Finalized):
     """
 
     def __cinit__(self, *args, **options):
-        self.lock = threading.RLock()  # threads that share the iterator take turns
+        self.lock = RLock()  # threads that share the iterator take turns
         self.enter, self.leave = self.lock.acquire, self.lock.release
 
     def __iter__(self):

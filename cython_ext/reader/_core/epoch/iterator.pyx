@@ -105,7 +105,7 @@ cdef class EpochIterator(Handover):
                 return self.take_step()
             return self.local is not None and self.make_step()
         except ReaderError:
-            self.epoch.leave_with_program()
+            self.epoch.stop_with_program()
             raise
 
     cdef bint take_step(self) except -1:
@@ -137,11 +137,11 @@ cdef class EpochIterator(Handover):
         self.dispatcher.fill()
         if self.table.is_drained:
             return False
-        self.stats.begin()
+        self.stats.start()
         try:
             found = self.local.take()
         finally:
-            self.stats.end()
+            self.stats.stop()
         if self.stats.last_wait_s > self.slow_s:
             self.epoch.tell_slow()
         if type(found) is UserBatch:

@@ -2,7 +2,7 @@
 
 
 cdef class RoundRobin:
-    cdef int workers
+    cdef int num_workers
     cdef int limit                 # most tasks of a worker, where loads are watched
     cdef object loads              # a function: how many tasks each worker has; None: not watched
     cdef public int turn

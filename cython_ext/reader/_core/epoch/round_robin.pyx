@@ -9,11 +9,11 @@ cimport cython
 cdef class RoundRobin:
     """Names one worker after the other, from ``turn`` on.
 
-    ``workers``: how many there are; ``limit``: most tasks of a worker, where loads are watched.
+    ``num_workers``: how many there are; ``limit``: most tasks of a worker, where loads are watched.
     """
 
-    def __init__(self, int workers, int turn=0, int limit=1):
-        self.workers = workers
+    def __init__(self, int num_workers, int turn=0, int limit=1):
+        self.num_workers = num_workers
         self.limit = limit
         self.turn = turn
 
@@ -26,12 +26,12 @@ cdef class RoundRobin:
         if self.loads is None:
             return self.turn
         loads = self.loads()
-        for step in range(self.workers):
-            worker = (self.turn + step) % self.workers
+        for step in range(self.num_workers):
+            worker = (self.turn + step) % self.num_workers
             if loads[worker] < self.limit:
                 return worker
-        return min(range(self.workers), key=loads.__getitem__)
+        return min(range(self.num_workers), key=loads.__getitem__)
 
     cpdef void pass_on(self, int worker) noexcept:
         """Have the turn be that of the worker after this one."""
-        self.turn = (worker + 1) % self.workers
+        self.turn = (worker + 1) % self.num_workers

@@ -57,7 +57,7 @@ cdef class TaskTable:
     cdef set passed                # numbers that were delivered in an earlier run, and are not drawn yet
     cdef set answered              # workers of which an answer was accepted
     cdef Task again                # the one that is asked for once more, before all others
-    cdef readonly object workers
+    cdef readonly object worker_cursors
     cdef readonly bint is_heard
     cdef bint has_news             # something was handed over that is to be counted soon
 
@@ -67,6 +67,6 @@ cdef class TaskTable:
     cpdef Task arrive(self, int64_t number)
     cdef int hand(self, Task task) except -1
     cdef int close_gap(self) except -1
-    cdef bint has_room(self) noexcept
+    cdef bint has_space(self) noexcept
     cdef bint is_plain(self) noexcept
     cdef bint awaits(self) noexcept

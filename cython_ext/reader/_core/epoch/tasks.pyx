@@ -51,8 +51,8 @@ cdef class Task:
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
         is_error: an exception was delivered in the batch's place.
         is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
-        part: its number among the shards of a step; 0: the first, or no shard.
-        parts: how many shards the step has; 0: it is no shard.
+        part: its number among the batches of its step, from 0.
+        parts: how many batches its step has; 0: this one alone.
         logged: the number of its batch in the log of times; 0: nobody asks when it was handed over.
         tries: how often there was no memory for its batch.
         deaths: the workers that died at it.
@@ -95,7 +95,7 @@ cdef class TaskTable:
         is_stream: of an iterable dataset: each task is for one worker, and positions are the workers' own.
         passed: numbers of tasks that were delivered in an earlier run.
         last_worker: of a stream the worker whose batch came last in an earlier run.
-        workers: the positions of the workers, replaced by `count`; None: they have none.
+        worker_cursors: the positions of the workers, replaced by `count`; None: they have none.
 
     Attributes:
         drawn: how many tasks were drawn: the number of the next one.
@@ -110,7 +110,7 @@ cdef class TaskTable:
     """
 
     def __init__(self, int64_t size, int64_t first=0, bint in_order=True, bint is_stream=False, passed=(),
-                 int last_worker=-1, workers=None, mark=None):
+                 int last_worker=-1, worker_cursors=None, mark=None):
         self.tasks = {}
         self.size = size
         self.drawn = self.delivered = first
@@ -120,7 +120,7 @@ cdef class TaskTable:
         self.passed = set(passed)
         self.answered = set()
         self.last_worker = last_worker
-        self.workers = workers
+        self.worker_cursors = worker_cursors
         self.is_heard = is_stream
 
     def resize(self, int64_t size):
@@ -135,9 +135,9 @@ cdef class TaskTable:
         """Have what is handed over told to somebody before it is counted; see `countable`."""
         self.is_heard = True
 
-    def begin_with(self, workers):
+    def begin_with(self, worker_cursors):
         """Begin at other positions of the workers; nothing was handed over yet."""
-        self.workers = workers
+        self.worker_cursors = worker_cursors
 
     # -- transitions -----------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ cdef class TaskTable:
         self.move(task, GONE)
         self.drawn -= 1
 
-    def lose(self, Task task not None):
+    def note_lost(self, Task task not None):
         """Something else comes in the place of its answer."""
         if task.state == HELD:
             self.move(task, SENT)
@@ -272,11 +272,11 @@ cdef class TaskTable:
         """The source has no more."""
         self.is_drained = True
 
-    def end(self, error):
+    def note_end(self, error):
         """Have the epoch end with an exception."""
         self.error = error
 
-    def forget_error(self):
+    def drop_error(self):
         """The user has the error."""
         self.error = None
 
@@ -324,8 +324,8 @@ cdef class TaskTable:
                 found = [each for each in found if each.turn < firsts.get(each.worker, each.turn + 1)]
         return found
 
-    def count(self, list tasks not None, workers):
-        """Count tasks; `workers` are the positions of the workers behind them.
+    def count(self, list tasks not None, worker_cursors):
+        """Count tasks; `worker_cursors` are the positions of the workers behind them.
 
         Another thread may have counted some of them meanwhile: then nothing is done, and False returned.
         """
@@ -333,7 +333,7 @@ cdef class TaskTable:
         for task in tasks:
             if task.state != HANDED:
                 return False
-        self.workers = workers
+        self.worker_cursors = worker_cursors
         for task in tasks:
             if self.is_stream:
                 self.move(task, GONE)
@@ -352,13 +352,13 @@ cdef class TaskTable:
 
     def position(self):
         """Return `delivered`, `mark`, the numbers of batches that were delivered before an earlier one, and
-        `workers`, of one moment."""
+        `worker_cursors`, of one moment."""
         early = [task.number for task in self.tasks.values() if task.state == EARLY]
-        return self.delivered, self.mark, sorted([*early, *self.passed]), self.workers
+        return self.delivered, self.mark, sorted([*early, *self.passed]), self.worker_cursors
 
     # -- what there is ---------------------------------------------------------------------------
 
-    cdef bint has_room(self) noexcept:
+    cdef bint has_space(self) noexcept:
         if self.is_drained or self.again is not None or self.have(ASIDE):
             return False
         if self.have(DRAWN) + self.have(HELD) + self.have(SENT) >= self.size:

@@ -32,16 +32,29 @@ def own_attribute(value, str name not None, default=None):
     return own.get(name, default) if type(own) is dict else default
 
 
-def own_attributes(value, tuple names not None):
-    """Return (name, attribute) for each of these names of which `own_attribute` gives something."""
-    cdef list found = []
-    if Py_TYPE(value).tp_dictoffset == 0:
-        return found
-    for name in names:
-        owned = own_attribute(value, name)
-        if owned is not None:
-            found.append((name, owned))
-    return found
+def note_owned(list found not None, value, tuple path not None, tuple one not None, tuple many not None,
+               int depth):
+    """Append (path, object) for an object and those in its own attributes, outermost first.
+
+    Args:
+        path: to the object.
+        one: names of attributes that hold an object.
+        many: names of attributes that hold a list or tuple of objects.
+        depth: of objects in objects; deeper ones are left out.
+    """
+    cdef Py_ssize_t place
+    found.append((path, value))
+    if depth == 0 or Py_TYPE(value).tp_dictoffset == 0:
+        return
+    for name in one:
+        inner = own_attribute(value, name)
+        if inner is not None:
+            note_owned(found, inner, (*path, name), one, many, depth - 1)
+    for name in many:
+        inner = own_attribute(value, name)
+        if isinstance(inner, (list, tuple)):
+            for place in range(len(inner)):
+                note_owned(found, inner[place], (*path, name, place), one, many, depth - 1)
 
 
 cdef object attribute_of(object value, str name, object default):

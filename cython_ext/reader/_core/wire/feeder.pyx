@@ -508,7 +508,7 @@ cdef class Feeder:
             self.sent = max(self.sent, task.seq + 1)
         return True
 
-    def give_up(self, uint64_t seq, uint32_t worker, bint is_end=False):
+    def drop_task(self, uint64_t seq, uint32_t worker, bint is_end=False):
         """Put a Failure of kind LOST or END in place of a batch that will not come."""
         cdef rd_record record
         memset(&record, 0, sizeof(record))

@@ -436,7 +436,7 @@ cdef class LocalFeeder:
         """Return None: no worker is asked."""
         return None
 
-    def give_up(self, seq, worker, is_end=False):
+    def drop_task(self, seq, worker, is_end=False):
         """Do nothing: each task is answered."""
 
     def worker_progress(self, worker):

@@ -14,7 +14,7 @@ from reader.compat.gluon.nlp.parts import as_part, part_of
 from reader.data.sampler import SeededSampler
 from reader.data.seekable import as_position, iterate_from
 from reader.errors import StateError, got
-from reader.orders.order_source import has_state
+from reader.orders.base_sampler import has_state
 from reader.random.permutation import Permutation
 from reader.random.seeds import order_key
 

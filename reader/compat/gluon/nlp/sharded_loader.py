@@ -11,7 +11,7 @@ from typing import Any
 
 from reader.compat.gluon.loader import DataLoader
 from reader.config import MAX_TIMEOUT_S
-from reader.orders.shards import shards_of
+from reader.orders.step_batches import step_batches_of
 
 __all__ = ["ShardedDataLoader"]
 
@@ -63,7 +63,7 @@ class ShardedDataLoader(DataLoader):
         )
 
     def _as_steps(self, batch_sampler: Any) -> Any:
-        return shards_of(batch_sampler)
+        return step_batches_of(batch_sampler)
 
     @property
     def batch_sampler(self) -> Any:
@@ -72,4 +72,4 @@ class ShardedDataLoader(DataLoader):
 
     @batch_sampler.setter
     def batch_sampler(self, batch_sampler: Any) -> None:
-        self._engine.use(batch_sampler=shards_of(batch_sampler))
+        self._engine.use(batch_sampler=step_batches_of(batch_sampler))

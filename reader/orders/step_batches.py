@@ -1,7 +1,7 @@
 """Steps of several batches: yields the batches of a batch sampler's steps one at a time.
 
 Imports `reader.data` and NumPy. It runs in the trainer alone and keeps nothing; the engine makes a
-task of each shard, and delivers the shards of a step together.
+task of each batch, and delivers the batches of a step together.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from reader.checks import as_reiterable
 from reader.data.batch_sampler import count_of
 from reader.data.seekable import as_position
 from reader.errors import ConfigTypeError
-from reader.orders.order_source import is_seekable
+from reader.orders.base_sampler import is_seekable
 
-__all__ = ["Shard", "Shards", "shards_of"]
+__all__ = ["StepBatch", "StepBatches", "step_batches_of"]
 
 
-class Shard(list[Any]):
-    """The indices of one shard of a step.
+class StepBatch(list[Any]):
+    """The indices of one batch of a step.
 
     Attributes:
         part: its number in the step.
@@ -37,10 +37,10 @@ class Shard(list[Any]):
         self.parts = parts
 
 
-class Shards:
-    """Yields the shards of a batch sampler's steps, one after the other.
+class StepBatches:
+    """Yields the batches of a batch sampler's steps, one after the other.
 
-    A step is a list of shards if its first item is a list, tuple or array; else it is one batch.
+    A step is a list of batches if its first item is a list, tuple or array; else it is one batch.
 
     Args:
         batch_sampler: yields steps; iterated over anew for each epoch.
@@ -57,8 +57,8 @@ class Shards:
         return count_of(self.batch_sampler)
 
     @property
-    def most_shards(self) -> int:
-        """The most shards of a step; 1 where unknown."""
+    def most_batches(self) -> int:
+        """The most batches of a step; 1 where unknown."""
         steps = self.batch_sampler
         count = getattr(steps, "num_shards", 0)
         if isinstance(steps, (list, tuple)):
@@ -72,43 +72,43 @@ class Shards:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
-class SeekableShards(Shards):
-    """Shards of a seekable batch sampler whose steps all have `num_shards` shards."""
+class SeekableStepBatches(StepBatches):
+    """Yields the batches of a seekable batch sampler whose steps all have `num_shards` batches."""
 
     def iter_from(self, position: int) -> Iterator[list[Any]]:
-        """Iterate over the shards from `position` on, without drawing those before."""
+        """Iterate over the batches from `position` on, without drawing those before."""
         step, part = divmod(as_position(position), self.batch_sampler.num_shards)
-        shards = chain.from_iterable(map(_split, self.batch_sampler.iter_from(step)))
-        return islice(shards, part, None) if part else shards
+        batches = chain.from_iterable(map(_split, self.batch_sampler.iter_from(step)))
+        return islice(batches, part, None) if part else batches
 
 
-def shards_of(batch_sampler: Any) -> Shards:
-    """Return an iterable over a batch sampler's shards."""
+def step_batches_of(batch_sampler: Any) -> StepBatches:
+    """Return an iterable over the batches of a batch sampler's steps."""
     count = getattr(batch_sampler, "num_shards", 0)
     is_fixed = isinstance(count, int) and count > 0 and hasattr(batch_sampler, "iter_from")
-    kind = SeekableShards if is_fixed and is_seekable(batch_sampler, None) else Shards
+    kind = SeekableStepBatches if is_fixed and is_seekable(batch_sampler, None) else StepBatches
     return kind(batch_sampler)
 
 
 def _split(step: Any) -> list[Any]:
-    """Return the shards of a step; a plain batch is one."""
+    """Return the batches of a step; a plain batch is one."""
     if not hasattr(step, "__len__"):
         step = list(step)
-    if not len(step) or not _is_shard(step[0]):
+    if not len(step) or not _is_batch(step[0]):
         return [step]
     for place, each in enumerate(step):
-        if not _is_shard(each):
+        if not _is_batch(each):
             raise ConfigTypeError(
                 f"a step of shards must be a list of lists of indices, got {each!r} as shard"
                 f" {place} of {len(step)}. Yield lists, or one list of indices without shards"
             )
     parts = len(step)
-    return [Shard(_plain(each), part, parts) for part, each in enumerate(step)]
+    return [StepBatch(_plain(each), part, parts) for part, each in enumerate(step)]
 
 
-def _is_shard(item: Any) -> bool:
+def _is_batch(item: Any) -> bool:
     return isinstance(item, (list, tuple)) or (isinstance(item, np.ndarray) and item.ndim > 0)
 
 
-def _plain(shard: Any) -> Any:
-    return shard.tolist() if isinstance(shard, np.ndarray) else shard
+def _plain(batch: Any) -> Any:
+    return batch.tolist() if isinstance(batch, np.ndarray) else batch

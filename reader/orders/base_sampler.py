@@ -7,10 +7,9 @@ the user's; only `put_generators` changes them.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +43,7 @@ _OF_RANKS = (
 LOAD = "Load a state that was saved with the same dataset, sampler and options."
 
 
-@dataclasses.dataclass(frozen=True)
-class Batching:
+class Batching(NamedTuple):
     """A batch sampler that only batches the keys of a sampler."""
 
     sampler: Any

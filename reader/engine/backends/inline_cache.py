@@ -1,0 +1,104 @@
+"""The inline backends of an engine: one for each of its iterators, with memory that they hand on.
+
+Imports the inline backend. It has the methods of a PoolCache; nothing has to be ended but the
+memory in which samples are stacked.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.memory.arena import Arena
+from reader._core.wire.local_channel import LocalMemory
+from reader.config import LoaderConfig
+from reader.engine.backends.backend import Backend, arena_stats
+from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.worker_config import make_worker_config
+from reader.frameworks import make_unpacked
+from reader.policy import BatchPolicy, Policy
+
+__all__ = ["InlineCache"]
+
+
+class InlineCache:
+    """Makes inline backends; see PoolCache for the methods.
+
+    Args:
+        config: the loader's options.
+        policy: the face's promises.
+        base_seed: what keys `sample_rng`.
+    """
+
+    kind = InlineBackend
+    has_idle = is_in_use = False
+    last_stages = None
+
+    def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
+        self._config = config
+        self._worker_config = make_worker_config(config, policy, base_seed)
+        self._convert = self._converting(policy.batch)
+        # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
+        self._backends: list[weakref.ref[InlineBackend]] = []
+        self._spare: list[LocalMemory] = []  # of backends that were closed
+
+    def _converting(self, policy: BatchPolicy) -> Callable[[Any], Any] | None:
+        """Return what makes the user's batch of what is not stacked; None: it is packed first."""
+        config = self._config
+        if not config.is_on_cpu:
+            return None
+        if policy.is_as_collated:
+            # what is written in place (Rows) has no arrays before it is packed
+            is_written = self._worker_config.collate_fn is not config.collate_fn
+            return None if is_written else _same
+        if policy == BatchPolicy():
+            return make_unpacked(config.framework, config.collate_fn is not None)
+        return None
+
+    def take_idle(self) -> None:
+        """Return None: a backend serves one iterator."""
+
+    def start(self) -> InlineBackend:
+        """Return a new backend."""
+        made = InlineBackend(
+            self._worker_config, self._config.max_bytes, self._spare, self._convert
+        )
+        live = [each for each in self._backends if each() is not None]
+        self._backends = [*live, weakref.ref(made)]
+        return made
+
+    def release(self, backend: Backend) -> None:
+        """Close a backend, whose memory the next one takes. Idempotent."""
+        backend.close()
+
+    @property
+    def newest(self) -> InlineBackend | None:
+        """The backend that was made last, while its iterator has it; else None."""
+        return self._backends[-1]() if self._backends else None
+
+    @property
+    def _arena(self) -> Arena | None:
+        newest = self.newest
+        found = newest.arena if newest is not None and newest.is_usable else None
+        return self._spare[0].arena if found is None and self._spare else found
+
+    def arena_stats(self) -> dict[str, Any] | None:
+        """Return the counts of the memory in which samples are stacked; None: there is none."""
+        return arena_stats(self._arena, None)
+
+    def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
+        """Close all backends; iterators that have one then raise. Idempotent."""
+        for found in self._backends:
+            backend = found()
+            if backend is not None:
+                backend.close()
+        while self._spare:
+            self._spare.pop().close()
+
+    def drop(self) -> None:
+        """Do nothing: a backend is closed with its iterator."""
+
+
+def _same(batch: Any) -> Any:
+    return batch
