@@ -82,6 +82,10 @@ STATIC = "static programs of Paddle"
 STATES = "states"
 LOADERS = "all loaders"
 
+# remedies for those who pass an option to a face that lacks it
+_OF_PROGRAMS = "it is for static programs of Paddle"
+_OF_PADDLE = "it is an argument of Paddle's loader; leave it out"
+
 
 class Option(NamedTuple):
     """One option of a loader.
@@ -92,12 +96,14 @@ class Option(NamedTuple):
         check: called with the name and a value that is not the default: returns the value for the
             config, or raises an error with a remedy. None: a rule of several options checks it.
         faces: the faces that have it, under the same name, beside their library's arguments.
+        elsewhere: the remedy for those who pass it to a face that lacks it; "": the face's own.
     """
 
     default: Any
     concerns: str
     check: Callable[[str, Any], Any] | None = None
     faces: tuple[str, ...] = ()
+    elsewhere: str = ""
 
 
 def _option(
@@ -106,9 +112,10 @@ def _option(
     check: Callable[[str, Any], Any] | None = None,
     faces: str = "",
     is_shown: bool = True,
+    elsewhere: str = "",
 ) -> Any:
     """Return the field of an option; `OPTIONS` has its Option."""
-    option = Option(default, concerns, check, tuple(faces.split()))
+    option = Option(default, concerns, check, tuple(faces.split()), elsewhere)
     return dataclasses.field(default=default, repr=is_shown, metadata={"option": option})
 
 
@@ -147,11 +154,11 @@ class LoaderConfig:
     """
 
     dataset: Any = dataclasses.field(repr=False)
-    feed_list: tuple[Any, ...] | None = _option(None, STATIC)
+    feed_list: tuple[Any, ...] | None = _option(None, STATIC, elsewhere=_OF_PROGRAMS)
     places: tuple[Place, ...] = _option(
         (CPU,), PLACES, lambda _, value: parse_places(value), "gluon"
     )
-    return_list: bool = _option(True, STATIC, as_bool)
+    return_list: bool = _option(True, STATIC, as_bool, elsewhere=_OF_PROGRAMS)
     batch_sampler: Any = _option(None, INDICES, is_shown=False)
     batch_size: int | None = _option(
         1, BATCHES, _or_none(_number(1, "None delivers each sample unbatched."))
@@ -160,16 +167,19 @@ class LoaderConfig:
     drop_last: bool = _option(False, BATCHES, as_bool)
     collate_fn: Callable[[Any], Any] | None = _option(None, BATCHES, as_callable)
     num_workers: int = _option(0, WORKERS, _count(0, "0 starts no worker process."))
-    use_buffer_reader: bool = _option(True, PLACES, as_bool)
+    use_buffer_reader: bool = _option(True, PLACES, as_bool, elsewhere=_OF_PADDLE)
     reader_buffer_size: int = _option(
-        2, PLACES, _number(0, "It is how many batches are staged for the consumer; default 2.")
+        2,
+        PLACES,
+        _number(0, "It is how many batches are staged for the consumer; default 2."),
+        elsewhere=_OF_PADDLE,
     )
     prefetch_factor: int = _option(
         PREFETCH_FACTOR,
         WORKERS,
         _count(1, "It is how many batches each worker may have in flight; default 2."),
     )
-    use_shared_memory: bool = _option(True, WORKERS, as_bool)
+    use_shared_memory: bool = _option(True, WORKERS, as_bool, elsewhere=_OF_PADDLE)
     timeout: float = _option(
         0.0, WORKERS, lambda name, value: as_seconds(name, value, "0 waits without a deadline.")
     )
@@ -230,6 +240,41 @@ class LoaderConfig:
         return self.timeout if self.timeout > 0 else None
 
     @property
+    def has_workers(self) -> bool:
+        """Whether workers make the batches; else a thread of the trainer does."""
+        return self.num_workers > 0
+
+    @property
+    def num_loops(self) -> int:
+        """How many loops make batches: one in each worker; without workers, one."""
+        return self.num_workers or 1
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether batches land on the CPU, and not on devices."""
+        return self.places[0].kind == "cpu"
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether samples are delivered in batches."""
+        return self.batch_size is not None
+
+    @property
+    def samples_per_batch(self) -> int:
+        """How many samples a batch has; 1 without batching."""
+        return self.batch_size or 1
+
+    @property
+    def snapshot_every(self) -> int:
+        """How many batches lie between two states of a dataset or sampler; 0: there are none."""
+        return self.snapshot_every_n_steps or 0
+
+    @property
+    def runs_functions(self) -> bool:
+        """Whether functions of the user run for each batch, beside the dataset."""
+        return self.collate_fn is not None or self.reseed is not None
+
+    @property
     def tolerates_failures(self) -> bool:
         """Whether samples may fail without an exception."""
         return self.on_error != "raise"
@@ -258,8 +303,8 @@ class LoaderConfig:
     def is_plain(self) -> bool:
         """Whether each step of an epoch without workers yields one plain batch."""
         is_usual = not self.tolerates_failures and not self.timeout
-        is_one = len(self.places) == 1 and self.places[0].kind == "cpu" and self.feed_list is None
-        is_map = not self.is_iterable and self.batch_size is not None
+        is_one = len(self.places) == 1 and self.is_on_cpu and self.feed_list is None
+        is_map = not self.is_iterable and self.is_batched
         return is_usual and is_one and is_map and not self.takes_turns
 
     @property
@@ -276,6 +321,11 @@ class LoaderConfig:
         if self.num_workers == 0 and self.use_buffer_reader:
             ahead += max(2, self.reader_buffer_size) * len(self.places)
         return ahead
+
+    def steps(self, batches: int) -> int:
+        """Return the number of steps of so many batches: a step has one for each place."""
+        places = len(self.places)
+        return -(-batches // places) if self.drop_last_group is False else batches // places
 
     @property
     def feed_names(self) -> tuple[str, ...] | None:
@@ -353,8 +403,12 @@ def names_of(face: str) -> tuple[str, ...]:
 
 
 def elsewhere_of(face: str, remedy: str) -> dict[str, str]:
-    """Return the options that a face lacks, by name, with the remedy for each."""
-    return dict.fromkeys([name for name in OPTIONS if face not in OPTIONS[name].faces], remedy)
+    """Return the options that a face lacks, by name, with the remedy for each.
+
+    `remedy`: for options that have none in the table.
+    """
+    lacking = {name: option for name, option in OPTIONS.items() if face not in option.faces}
+    return {name: option.elsewhere or remedy for name, option in lacking.items()}
 
 
 def _concerning(whom: str) -> tuple[str, ...]:
@@ -371,7 +425,7 @@ _OF_ORDER = ("batch_sampler", "batch_size", "drop_last", "sampler", "shuffle")
 def _check_each(o: dict[str, Any], names: Iterable[str]) -> None:
     """Check and convert each of these options by itself, in place."""
     for name in names:
-        default, _, check, _ = OPTIONS[name]
+        default, _, check, _, _ = OPTIONS[name]
         value = o[name]
         if value is not default and check is not None:
             o[name] = check(name, value)

@@ -411,7 +411,7 @@ class FakeFeeder:
             if hangs and worker.busy in self.world.table:
                 task = self.world.table[worker.busy]
                 if task.hung is None:
-                    task.hung = Hung(row, 1.0, "")
+                    task.hung = Hung(row, 1.0, 1.0, "")
                     self.world.note_hung(task)
             self.world.note_death(number, mine[0], row)
         else:
@@ -657,8 +657,7 @@ class Run:
                 return EpochStart([], 0, progress.to_start(worker), is_awaited)
 
         options = EpochOptions(
-            0, _TIMEOUT_S, setting.retries, True, setting.in_order,
-            start_of=start_of, tolerates=setting.tolerates, hang_after=1.0,
+            0, _TIMEOUT_S, True, start_of=start_of, tolerates=setting.tolerates, hung_s=1.0,
         )  # fmt: skip
         stage = Stage(
             [self.convert] * setting.places, setting.drops_last,
@@ -669,7 +668,7 @@ class Run:
         feeder: Any = self.backend.feeder
         self.feeder: FakeFeeder = feeder
         feeder.begin_run(0, table.drawn, setting.in_order)
-        table.size = setting.window
+        table.resize(setting.window)
         turns = None
         if setting.round_robin and not setting.is_stream:
             turns = RoundRobin(setting.workers, 0, setting.room)
@@ -694,8 +693,8 @@ class Run:
         if setting.is_stream or setting.every:
             workers = WorkerCursors(setting.workers, 1)
             if state is not None:
-                workers.all = [WorkerCursor.from_json(each) for each in state["workers"]]
-                workers.last = state["last_worker"]
+                cursors = [WorkerCursor.from_json(each) for each in state["workers"]]
+                workers.take(cursors, state["last_worker"])
                 workers.count_before(state["batches"] if setting.is_stream else 0)
         if setting.is_stream and workers is not None:
             return TaskTable(
@@ -707,7 +706,7 @@ class Run:
 
     def _source(self, state: Any, at: Position, turns: RoundRobin | None) -> TaskSource:
         if self.setting.is_stream:
-            return StreamSource(self.table, self.setting.workers)
+            return StreamSource(self.table, self.setting.workers, self.setting.retries)
         sampler = batch_sampler_of(self.setting)
         opened = functools.partial(open_order, sampler, every=0)
         order, batches = opened(None if state is None else state["order"], at)
@@ -715,8 +714,9 @@ class Run:
         dataset = range(2 * self.setting.count)
         policy = DispatchPolicy()
         return MapSource(
-            self.table, order, batches, dataset, True, policy, turns, self.progress, reopen
-        )
+            self.table, order, batches, dataset, True, policy, turns, self.progress, reopen,
+            retries=self.setting.retries,
+        )  # fmt: skip
 
     def convert(self, item: Answer) -> Any:
         """Make the user's batch."""

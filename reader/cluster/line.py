@@ -359,7 +359,7 @@ class Line:
             self._relay.keep(key, self._schemas[key])
         self._relay.land(sent.answer, sent.data, key, arrival)
         if sent.data is not None:
-            self.pace.nbytes = len(sent.data)
+            self.pace.note_nbytes(len(sent.data))
 
     def fail(self, error: BaseException) -> None:
         """Report that the worker cannot start."""

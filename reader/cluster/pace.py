@@ -76,6 +76,10 @@ class Pace:
             needed = 1 + math.ceil(max(0.0, min(self._lag_s)) / each_s)
             self.calls = max(CALLS, min(_MOST_CALLS, needed))
 
+    def note_nbytes(self, nbytes: int) -> None:
+        """Note the size of a batch."""
+        self.nbytes = nbytes
+
     @property
     def most(self) -> int:
         """How many tasks the next call may have."""

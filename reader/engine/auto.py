@@ -122,7 +122,7 @@ class AutoWorkers:
     def _set_in_flight(self, pool: Pool, table: TaskTable) -> None:
         size = self._in_flight(pool)
         if size != table.size:
-            table.size = size
+            table.resize(size)
             pool.set_in_flight(size)
         self._size = size
 

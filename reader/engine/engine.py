@@ -105,14 +105,14 @@ class Engine(Finalized):
         self.config = config
         self.draws = draws
         self._policy = policy.without_turns() if config.auto[0] else policy
-        self._error_policy = _error_policy_of(policy, config.num_workers)
+        self._error_policy = _error_policy_of(policy, config.has_workers)
         self._base_seed = base_seed
-        self._workers = max(1, config.num_workers)
+        self._workers = config.num_loops
         self._stats = WaitStats()
         self.times = TimesLog() if times is None else times
         self.auto = AutoWorkers(config, self._stats) if config.may_change else None
         active = None if self.auto is None else self.auto.active
-        is_inline = config.num_workers == 0 and not policy.dispatch.works_ahead
+        is_inline = not config.has_workers and not policy.dispatch.works_ahead
         self._cache: PoolCache | InlineCache = (
             InlineCache(config, self._policy, base_seed)
             if is_inline
@@ -256,7 +256,7 @@ class Engine(Finalized):
             self._stats,
             made.is_usual,
             options.on_end is not None,
-            options.warn_after,
+            options.slow_s,
         )
         if options.start_of is not None:
             for worker_id in range(backend.started):
@@ -293,15 +293,14 @@ class Engine(Finalized):
         return EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
-            worker_retries=config.worker_retries,
             is_eager=self._is_eager,
-            in_order=config.in_order,
             error_policy=self._error_policy,
             start_of=self._starts(epoch, start, progress),
             on_end=self._on_end,
-            warn_after=config.warn_after,
-            hang_after=config.hang_after,
+            slow_s=config.warn_after,
+            hung_s=config.hang_after,
             tolerates=config.tolerates_failures,
+            raises_deaths=self._error_policy.raises_deaths and not config.worker_retries,
             length=None if config.is_iterable else self._length(),
         )
 
@@ -314,10 +313,9 @@ class Engine(Finalized):
     ) -> tuple[TaskSource, Dispatcher]:
         """Begin the run of an epoch; return its source of tasks and its dispatcher."""
         feeder = backend.feeder
-        feeder.begin_run(progress.epoch, table.drawn, self.config.in_order)
-        feeder.times = self.times
+        feeder.begin_run(progress.epoch, table.drawn, self.config.in_order, self.times)
         if self._is_eager:
-            table.size = backend.window
+            table.resize(backend.window)
         turns = None
         if self._policy.dispatch.is_round_robin and not table.is_stream:
             turns = self._round_robin
@@ -329,7 +327,7 @@ class Engine(Finalized):
         """Return the table of an epoch's tasks, with one task in flight at most."""
         config = self.config
         if config.is_iterable:
-            workers = start.worker_cursors or WorkerCursors(self._workers, config.batch_size or 1)
+            workers = start.worker_cursors or WorkerCursors(self._workers, config.samples_per_batch)
             return TaskTable(
                 1, 0, config.in_order, True, last_worker=workers.last, worker_cursors=workers
             )
@@ -402,7 +400,7 @@ class Engine(Finalized):
     def _sends_initial_state(self) -> bool:
         config = self.config
         is_late = config.is_iterable and config.seed is not None
-        can_send = config.num_workers > 0 and config.in_order and not is_late
+        can_send = config.has_workers and config.in_order and not is_late
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
     def _source(
@@ -413,16 +411,16 @@ class Engine(Finalized):
         backend: Backend,
         turns: RoundRobin | None,
     ) -> TaskSource:
-        if table.is_stream:
-            return StreamSource(table, backend.num_workers)
         config = self.config
+        if table.is_stream:
+            return StreamSource(table, backend.num_workers, config.worker_retries)
         if turns is not None and not config.in_order:
             # weakly: the round robin goes on in the next epoch
             turns.watch(functools.partial(_loads_of, weakref.ref(table)))
         opened = functools.partial(
             open_order,
             batches_of(self.sampler, self.batch_sampler),
-            every=config.snapshot_every_n_steps or 0,
+            every=config.snapshot_every,
             is_lazy=not self._is_eager,
             seed=self.order_seed,
         )
@@ -435,12 +433,13 @@ class Engine(Finalized):
             order,
             batches,
             config.dataset,
-            config.batch_size is not None,
+            config.is_batched,
             self._policy.dispatch,
             turns,
             progress,
             reopen,
             takes_keys=self._cache.kind.takes_keys,
+            retries=config.worker_retries,
         )
 
     # -- the next epoch, ahead -------------------------------------------------------------------
@@ -585,9 +584,9 @@ def _copied(
     return made
 
 
-def _error_policy_of(policy: Policy, workers: int) -> ErrorPolicy:
+def _error_policy_of(policy: Policy, has_workers: bool) -> ErrorPolicy:
     """Return the error policy: without workers no exception comes from another process."""
-    if workers:
+    if has_workers:
         return dataclasses.replace(policy.error_policy, passes_exits=False)
     return _OF_THIS_THREAD[policy.error_policy.passes_exits]
 
@@ -607,6 +606,5 @@ def _loads_of(table: weakref.ref[TaskTable]) -> Counter[int]:
 
 def _draws_nothing(config: LoaderConfig) -> bool:
     """Whether making a batch runs no user code that could draw: then no generator needs a seed."""
-    has_functions = config.collate_fn is not None or config.reseed is not None
     is_map = config.seed is not None and not config.is_iterable
-    return is_map and not has_functions and holds_numbers(config.dataset)
+    return is_map and not config.runs_functions and holds_numbers(config.dataset)

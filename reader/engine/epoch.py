@@ -291,7 +291,7 @@ class Epoch:
                 return None
             text = "all samples of a shard failed, and the shards of a step belong together"
             carried = carried._replace(error=DatasetError(text))
-        is_own_number = self._table.is_stream or self._options.in_order
+        is_own_number = self._table.is_stream or self._table.in_order
         number = self._supervisor.next_number() if is_own_number else int(task.number)
         error = self._supervisor.error_of(task, item, number, carried)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
@@ -324,7 +324,7 @@ class Epoch:
         self._release()
 
     def _release(self) -> None:
-        self._table.is_closed = True
+        self._table.close()
         self._loan.release()
 
     def _close(self) -> None:
@@ -352,7 +352,8 @@ class Epoch:
             stage.warn_of_short_group(len(landed), progress.batches)
         table.drop()
         stage.sweep()
-        progress.is_finished |= self._is_complete
+        if self._is_complete:
+            progress.finish()
         if progress.failures is not None and self._is_complete:
             progress.failures.summarize()
         raise StopIteration

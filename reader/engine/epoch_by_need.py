@@ -69,10 +69,10 @@ class EpochByNeed:
         is_whole = self._epoch is None and table.is_over and table.error is None
         if not is_whole or not (table.is_closed or self._loan.backend.is_usable):
             return self.needed.next_made()
-        table.is_closed = True
+        table.close()
         self._loan.release()
         self.count()
-        self.progress.is_finished = True
+        self.progress.finish()
         raise StopIteration
 
     def __getattr__(self, name: str) -> Any:

@@ -162,7 +162,7 @@ def hung_sample(
         if not indices:
             advice = f"since the rest of what worker {item.worker} would have yielded is lost"
     return DatasetError(
-        f"{at} hung: it took {hung.seconds:.1f} s, and hang_after={options.hang_after:g}. Its"
+        f"{at} hung: it took {hung.seconds:.1f} s, and hang_after={hung.limit_s:g}. Its"
         f" {backend.name_of(item.worker).partition(' (')[0]} was ended and replaced; mend the"
         f" dataset, pass a larger hang_after=, {advice}.{stack}"
     )

@@ -21,32 +21,25 @@ class EpochOptions:
     Attributes:
         epoch: its number.
         timeout_s: of one batch; None: for ever.
-        worker_retries: how often a batch is made again when its worker died.
         is_eager: False: a batch is asked for only while the consumer waits for it.
-        in_order: False: batches are delivered as they come.
         error_policy: in whose words exceptions are raised.
         start_of: makes the EpochStart of a worker, given its number; None: no worker gets one.
         on_end: called when the last batch was delivered.
         length: how many batches there will be; None: not known.
-        warn_after: seconds after which a slow sample is logged; None: never.
-        hang_after: seconds after which the worker of a slow sample is replaced; None: never.
+        slow_s: seconds after which a slow sample is logged; None: never.
+        hung_s: seconds after which the worker of a slow sample is replaced; None: never.
         tolerates: samples may fail.
+        raises_deaths: a worker's death is raised even where it costs no batch.
     """
 
     epoch: int
     timeout_s: float | None
-    worker_retries: int
     is_eager: bool
-    in_order: bool = True
     error_policy: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
     start_of: Callable[[int], EpochStart] | None = None
     on_end: Callable[[], None] | None = None
     length: Callable[[], int] | None = None
-    warn_after: float | None = None
-    hang_after: float | None = None
+    slow_s: float | None = None
+    hung_s: float | None = None
     tolerates: bool = False
-
-    @property
-    def raises_deaths(self) -> bool:
-        """Whether a worker's death is raised even where it costs no batch."""
-        return self.error_policy.raises_deaths and self.worker_retries == 0
+    raises_deaths: bool = False

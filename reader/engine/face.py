@@ -103,11 +103,7 @@ class EngineFace:
     @property
     def steps(self) -> int:
         """How often a loop over an epoch runs: the batches divided by the number of places."""
-        config = self._engine.config
-        places = len(config.places)
-        if config.drop_last_group is False:
-            return -(-len(self) // places)
-        return len(self) // places
+        return self._engine.config.steps(len(self))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's position: `load_state_dict` of another loader resumes there.

@@ -161,7 +161,7 @@ class EpochFailures:
             return budget
         total = self._total
         if total is None:
-            total = max(_LEAST_SEEN, batches * (self._config.batch_size or 1))
+            total = max(_LEAST_SEEN, batches * self._config.samples_per_batch)
         return int(budget * total)
 
     def _error(self, batches: int) -> DatasetError:

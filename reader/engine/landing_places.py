@@ -71,7 +71,7 @@ class LandingPlaces:
                 config.places,
                 policy.reads_bfloat16,
             )
-        is_private = config.num_workers > 0 and not config.use_shared_memory
+        is_private = config.has_workers and not config.use_shared_memory
         plain_containers = policy.has_plain_containers
         if not callable(adapters[0]):
             self._copiers = self._make_copiers(adapters, plain_containers)
@@ -87,8 +87,7 @@ class LandingPlaces:
         config = self._config
         copies = 1 + self._copies_ahead
         # each worker keeps some free slots of each size that its batches have
-        workers = max(1, config.num_workers)
-        slots = 2 * (workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
+        slots = 2 * (config.num_loops * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
         registrar = Registrar(devices[0].locker, slots, config.pin_limit)
         return [
             Copier(device, registrar, max(2, copies), plain_containers, place)

@@ -48,6 +48,7 @@ class MapSource:
         progress: of the epoch; the first task makes the order known to it.
         reopen: opens the order again, by the entry `order` of a state and the position.
         takes_keys: tasks carry the keys as they are; else encoded.
+        retries: how often a batch is made again when its worker died.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class MapSource:
         progress: Progress,
         reopen: Callable[[dict[str, Any], Position], tuple[Order, Iterator[Any]]],
         takes_keys: bool = False,
+        retries: int = 1,
     ) -> None:
         self.batches = batches
         self._table = table
@@ -78,6 +80,7 @@ class MapSource:
         self._progress = progress
         self._reopen = reopen
         self._takes_keys = takes_keys
+        self._retries = retries
         self._count = -1  # the dataset's length when it was last asked
         self._is_first = True  # no task is ready yet
         self._torn: list[bool] = []  # True is in it: a signal's handler raised in the sampler
@@ -279,14 +282,14 @@ class MapSource:
     def note_share_end(self, worker_id: int) -> None:
         """Do nothing: a map-style dataset has no shares."""
 
-    def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:
+    def lost(self, death: Death) -> list[tuple[Task, Loss]]:
         """Return what becomes of the tasks of a dead worker: others make them, up to a limit."""
         found = []
         for number in sorted(death.lost):
             task, loss = self._table[number], Loss.AGAIN
             if number == death.busy and task.hung is None:
                 task.deaths = [*task.deaths, death]
-            if number == death.busy and (task.hung or len(task.deaths) > worker_retries):
+            if number == death.busy and (task.hung or len(task.deaths) > self._retries):
                 loss = Loss.RAISED
             found.append((task, loss))
         return found

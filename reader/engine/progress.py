@@ -62,7 +62,7 @@ class Progress:
         self._turn = turn
         self._listener: Callable[[], None] | None = None
         if failures is not None:
-            table.is_heard = True
+            table.hear()
 
     @property
     def is_stream(self) -> bool:
@@ -102,10 +102,19 @@ class Progress:
         self.origin = order.origin
         self._table.begin(order.start)
 
+    def note_resumed(self, state: dict[str, Any] | None) -> None:
+        """Note the state that the epoch was begun with."""
+        self.resumed = state
+
+    def finish(self) -> None:
+        """Note that the user's loop got the end of the epoch."""
+        self.is_finished = True
+
     def listen(self, listener: Callable[[], None] | None) -> None:
         """Call this function, or none, after each count; it replaces the one before."""
         self._listener = listener
-        self._table.is_heard = self._table.is_heard or listener is not None
+        if listener is not None:
+            self._table.hear()
 
     def count(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
@@ -133,7 +142,7 @@ class Progress:
             error = failures.excess()
             if error is not None:
                 self._table.note_end(error)
-                self._table.is_closed = True
+                self._table.close()
 
     def turn_at(self, batches: int, num_workers: int) -> int | None:
         """Return the worker whose turn it is after so many batches; None: workers take no turns."""
@@ -148,4 +157,4 @@ class Progress:
 
     def begin_with(self, workers: WorkerCursors | None) -> None:
         """Begin with the states that workers have sent; call it before anything is handed over."""
-        self._table.worker_cursors = workers
+        self._table.begin_with(workers)

@@ -72,9 +72,9 @@ class LoaderState:
 
     def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
         self._config = config
-        self._workers = max(1, config.num_workers)
+        self._workers = config.num_loops
         self.sends_snapshots = sends_snapshots(
-            config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
+            config.dataset, config.snapshot_every, keeps_rng, config.is_iterable
         )
         self.base_seed = base_seed
         self._progress: Progress | None = None  # of the iterator that the user got last
@@ -186,9 +186,9 @@ class LoaderState:
         config = self._config
         if not self.sends_snapshots and not config.is_iterable:
             return None
-        size = config.batch_size or 1
+        size = config.samples_per_batch
         last = None if self.progress is None else self.progress.worker_cursors
-        stays = config.persistent_workers or config.num_workers == 0
+        stays = config.persistent_workers or not config.has_workers
         if last is None or not stays:
             return self._new_workers(size)
         return last.next_epoch(has_state(config.dataset))
@@ -199,10 +199,10 @@ class LoaderState:
     def _workers_between(self) -> WorkerCursors | None:
         """As `_next_workers`, with the current state of a dataset that runs in the trainer."""
         workers = self._next_workers()
-        is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
+        is_at_hand = not self._config.has_workers and has_state(self._config.dataset)
         if workers is not None and is_at_hand and self.sends_snapshots:
             with suppress(AttributeError):  # some have no state before `__iter__`
-                workers.all = [WorkerCursor({"dataset": state_of(self._config.dataset)})]
+                workers.take([WorkerCursor({"dataset": state_of(self._config.dataset)})])
         return workers
 
     # -- beginning -------------------------------------------------------------------------------
@@ -240,14 +240,14 @@ class LoaderState:
 
     def begun(self, progress: Progress) -> None:
         """Note the iterator that the user got."""
-        progress.resumed = self.pending
+        progress.note_resumed(self.pending)
         self._progress = progress
         self.pending = None
 
     def _position(self, state: dict[str, Any]) -> Position:
         if self._kind == "iterable":
             return Position(state["batches"], None)
-        size, samples = self._config.batch_size or 1, state["samples"]
+        size, samples = self._config.samples_per_batch, state["samples"]
         was = state["fit"]["batch_size"] or 1
         if samples is None or was == size:
             return Position(state["batches"], samples)
@@ -316,7 +316,7 @@ class LoaderState:
         self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))
         if self._kind == "map":
-            every = self._config.snapshot_every_n_steps or 0
+            every = self._config.snapshot_every
             batches = batches_of(sampler, batch_sampler)
             check_order_state(batches, state.get("order"), every, state["batches"] > 0)
 
@@ -363,7 +363,7 @@ class LoaderState:
             if self._kind == "iterable":
                 raise StateError(f"workers in the state must be a list, got None. {REMEDY}")
             return self._next_workers()
-        workers = WorkerCursors(self._workers, self._config.batch_size or 1)
+        workers = WorkerCursors(self._workers, self._config.samples_per_batch)
         found = [WorkerCursor.from_json(each) for each in saved]
         last = state["last_worker"]
         if type(last) is not int or not 0 <= last < len(found):
@@ -371,11 +371,10 @@ class LoaderState:
                 f"last_worker in the state must be a worker's number, got {got(last)}. {REMEDY}"
             )
         if len(found) == self._workers:
-            workers.all = found
-            workers.last = last
+            workers.take(found, last)
             workers.count_before(state["batches"])
         elif any(each.made or each.state.keys() - {"iterator"} for each in found):
-            size = self._config.batch_size or 1
+            size = self._config.samples_per_batch
             return WorkerCursors.divided_anew(found, last, self._workers, size, state["batches"])
         return workers
 

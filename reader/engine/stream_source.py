@@ -48,12 +48,14 @@ class StreamSource:
         table: of the epoch; its `worker_cursors` say who is exhausted, and its `last_worker` whose
             turn was last.
         num_workers: how many workers there are.
+        retries: how often a share is begun anew when its worker died.
     """
 
     batches = None
 
-    def __init__(self, table: TaskTable, num_workers: int) -> None:
+    def __init__(self, table: TaskTable, num_workers: int, retries: int = 1) -> None:
         self._table = table
+        self._retries = retries
         known = table.worker_cursors.all
         self._shares = [_Share(not known[worker_id].is_ended) for worker_id in range(num_workers)]
 
@@ -104,7 +106,7 @@ class StreamSource:
             return Remedy.RAISE
         return Remedy.ASK_AGAIN
 
-    def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:
+    def lost(self, death: Death) -> list[tuple[Task, Loss]]:
         """After a death, begin the share anew in another worker, or end it."""
         worker_id, table = death.worker_id, self._table
         share = self._shares[worker_id]
@@ -122,7 +124,7 @@ class StreamSource:
             if any(task.kind == TaskKind.TASK_AGAIN for task in mine):
                 return _raised(mine, share.ended_by)
             return [(task, Loss.ENDED) for task in mine]
-        if not has_answered and not self._is_hopeless(share, death, mine, worker_retries):
+        if not has_answered and not self._is_hopeless(share, death, mine):
             # nothing of its share was delivered: the new worker begins it anew
             return [(task, Loss.AGAIN) for task in lost]
         full = [task for task in self._aside_of(worker_id) if _is_full(task.value)]
@@ -157,14 +159,12 @@ class StreamSource:
         for task in self._aside_of(worker_id):
             task.deaths = deaths  # a task that was to be asked for again is lost
 
-    def _is_hopeless(
-        self, share: _Share, death: Death, mine: list[Task], worker_retries: int
-    ) -> bool:
+    def _is_hopeless(self, share: _Share, death: Death, mine: list[Task]) -> bool:
         """Whether workers died at the beginning of this share too often."""
         if not mine or death.busy is None:
             return False
         share.deaths.append(death)
-        return len(share.deaths) > worker_retries
+        return len(share.deaths) > self._retries
 
 
 def _is_full(answer: Any) -> bool:

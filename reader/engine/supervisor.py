@@ -87,7 +87,7 @@ class Supervisor:
         self._is_torn = False  # a wait was cut short: a notice may be unhandled
         # from the beginning: loaders with the same workers look at its samples, too
         self._watchdog = Watchdog(
-            backend, self._table, options.epoch, options.warn_after, options.hang_after
+            backend, self._table, options.epoch, options.slow_s, options.hung_s
         )
 
     @property
@@ -101,7 +101,7 @@ class Supervisor:
             return
         if self._backend.is_open:
             raise in_fork()
-        self._table.is_closed = True
+        self._table.close()
         raise closed(self.next_number(), self._options)
 
     def next_number(self) -> int:
@@ -187,7 +187,7 @@ class Supervisor:
                 self._dispatcher.fill()
         finally:
             took_s = self._stats.stop()
-        if self._options.warn_after is not None and took_s > self._options.warn_after:
+        if self._options.slow_s is not None and took_s > self._options.slow_s:
             self.tell_slow()
         if self._options.timeout_s is not None and took_s > self._options.timeout_s:
             number = self.next_number()
@@ -276,7 +276,7 @@ class Supervisor:
 
     def _lose(self, death: Death) -> None:
         """Have a dead worker's tasks made again, or put an exception or an end in their places."""
-        for task, loss in self._source.lost(death, self._options.worker_retries):
+        for task, loss in self._source.lost(death):
             if loss is Loss.AGAIN or (loss is Loss.RAISED and self._mark_bad(task, death)):
                 self._table.make_again([task])
             else:
@@ -309,7 +309,7 @@ class Supervisor:
             error = died(death, None, None)
             told = type(error).__qualname__, str(error)
         else:
-            told = "LoadTimeout", f"it took longer than hang_after={self._options.hang_after:g} s"
+            told = "LoadTimeout", f"it took longer than hang_after={hung.limit_s:g} s"
         key = keys[row]
         if type(key) is BadKey:  # it was at the sample that replaces a bad one
             keys[row] = key._replace(passed=key.passed + 1)
@@ -330,7 +330,7 @@ class Supervisor:
 
     def _abort(self) -> None:
         """Close workers that cannot continue; the next epoch starts new ones."""
-        self._table.is_closed = True
+        self._table.close()
         self._backend.close_soon(0.0)
         self._loan.release()
 
@@ -363,8 +363,7 @@ class Supervisor:
         self._halve()
         with interrupt_after():  # within it tasks count as held and as in flight
             table.make_again(table.unanswered())
-            in_order = self._options.in_order
-            self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
+            self._feeder.begin_run(self._options.epoch, self._feeder.accepted, table.in_order)
         self._await_idle()  # the answers to the old run are dropped by now
         self._feeder.trim()
         self._await_idle()
@@ -403,7 +402,7 @@ class Supervisor:
     def _halve(self) -> None:
         """Keep half as many batches in flight from now on."""
         if self._table.size > 1:
-            self._table.size //= 2
+            self._table.resize(self._table.size // 2)
             _log.warning(
                 "shared memory is short: at most %d batches are in flight for the rest of epoch %d."
                 " Lower batch_size or prefetch_factor, or keep fewer batches alive",

@@ -53,7 +53,7 @@ class TaskSource(Protocol):
     def note_share_end(self, worker_id: int) -> None:
         """Draw no more tasks for a worker, whose copy of an iterable dataset is exhausted."""
 
-    def lost(self, death: Death, worker_retries: int) -> list[tuple[Task, Loss]]:
+    def lost(self, death: Death) -> list[tuple[Task, Loss]]:
         """Return what becomes of the tasks of a worker that died."""
 
     def short_of_memory(self, task: Task) -> Remedy:

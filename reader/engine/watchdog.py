@@ -37,11 +37,13 @@ class Hung(NamedTuple):
     Attributes:
         row: of the sample in its batch; -1: unknown.
         seconds: that it had taken.
+        limit_s: that it may take.
         stack: of the worker; "": unknown.
     """
 
     row: int
     seconds: float
+    limit_s: float
     stack: str
 
 
@@ -52,8 +54,8 @@ class Watchdog:
         backend: of the workers.
         table: the tasks of the epoch; a task notes there that its worker hung.
         epoch: its number, for messages.
-        warn_after: seconds after which a sample is logged, once; None: never.
-        hang_after: seconds after which its worker is killed; None: never.
+        slow_s: seconds after which a sample is logged, once; None: never.
+        hung_s: seconds after which its worker is killed; None: never.
 
     Attributes:
         own_pause_s: how long a wait may last before the next look; None: there is none.
@@ -64,13 +66,13 @@ class Watchdog:
         backend: Backend,
         table: TaskTable,
         epoch: int,
-        warn_after: float | None,
-        hang_after: float | None,
+        slow_s: float | None,
+        hung_s: float | None,
     ) -> None:
         self._backend, self._table, self._epoch = backend, table, epoch
         self._clock_s = backend.feeder.clock_s  # while this process is stopped no worker is slow
-        self._warn_after, self._hang_after = warn_after, hang_after
-        limits = [limit for limit in (warn_after, hang_after) if limit is not None]
+        self._slow_s, self._hung_s = slow_s, hung_s
+        limits = [limit for limit in (slow_s, hung_s) if limit is not None]
         self.own_pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
         if self.own_pause_s is not None:
             backend.feeder.watch_pauses(min(_TICK_S, self.own_pause_s))
@@ -142,21 +144,20 @@ class Watchdog:
 
     def _judge(self, status: WorkerStatus, seconds: float) -> None:
         key = status.worker_id, status.batch, status.sample
-        hang_after = self._hang_after
-        if hang_after is not None and seconds >= hang_after and status.batch is not None:
+        hung_s = self._hung_s
+        if hung_s is not None and seconds >= hung_s and status.batch is not None:
             if status.batch not in self._table or self._table[status.batch].hung is not None:
                 return
             stack = _stack(status)
             now = self._backend.statuses()[status.worker_id]
             if (now.pid, now.batch, now.sample) != (status.pid, status.batch, status.sample):
                 return  # the worker continued meanwhile
-            self._table[status.batch].hung = Hung(status.sample, seconds, stack)
+            self._table[status.batch].hung = Hung(status.sample, seconds, hung_s, stack)
             if self._backend.kill_worker(status.worker_id):
                 end = ", which is ended and replaced"
                 _log.warning("%s", self._said(status, seconds, stack, end))
             return
-        warn_after = self._warn_after
-        if warn_after is not None and seconds >= warn_after and key not in self._told:
+        if self._slow_s is not None and seconds >= self._slow_s and key not in self._told:
             self._told.add(key)
             _log.warning("%s", self._said(status, seconds, _stack(status)))
 

@@ -222,6 +222,11 @@ class WorkerCursors:
         made.count_before(delivered)
         return made
 
+    def take(self, cursors: list[WorkerCursor], last: int | None = None) -> None:
+        """Begin at these cursors; `last`: the worker whose answer was delivered last."""
+        self.all = cursors
+        self.last = self.last if last is None else last
+
     def count_before(self, delivered: int) -> None:
         """Note how many batches were delivered, those of the former workers included."""
         self._before = delivered - sum(cursor.made for cursor in self.all)

@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 _PROTOCOL = 5
-_FROM_USER = ("dataset", "collate_fn", "worker_init_fn", "reseed")
 
 _received: dict[int, int] = {}  # in a worker, while it unpickles: its descriptors by index
 
@@ -100,8 +99,7 @@ def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'")
             raise
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        for name in _FROM_USER:
-            part = getattr(config, name)
+        for name, part in config.of_user.items():
             try:
                 pickle_value(part, ByValue).close()
             except Exception as its_error:

@@ -41,13 +41,7 @@ def libraries_of(config: WorkerConfig, pickled: bytes, named: Iterable[str] = ()
 def _begin(config: WorkerConfig, named: Iterable[str]) -> list[ModuleType]:
     """Return the modules a worker imports first: the main one, and those of the user's code."""
     names = ["__main__", *named]
-    for part in (
-        config.dataset,
-        config.collate_fn,
-        config.worker_init_fn,
-        config.reseed,
-        config.prepare,
-    ):
+    for part in (*config.of_user.values(), config.prepare):
         names += [getattr(part, "__module__", None) or "", type(part).__module__]
     left_out = () if is_imported() else ("__main__",)
     return [

@@ -161,7 +161,7 @@ class ProcessStarter(Finalized):
         ReaderError: the system refuses memory or descriptors.
     """
 
-    has_pool = False  # the pool then closes it
+    _has_pool = False
     _template: Template | None = None
     _pickled: PickledConfig | None = None
     _pickled_fd: int | None = None
@@ -281,12 +281,16 @@ class ProcessStarter(Finalized):
                     os.close(fd)
             self._template, self._pickled_fd, self._trainer = None, None, -1
 
+    def leave_to_pool(self) -> None:
+        """Leave it to a pool to close it."""
+        self._has_pool = True
+
     def finalize(self) -> None:
         """Close it if an interrupt came before a pool got it.
 
         With a pool, the thread that closes the pool still uses it, and closes it.
         """
-        if not self.has_pool:
+        if not self._has_pool:
             self.close()
 
     def _drop_template(self) -> None:

@@ -138,6 +138,15 @@ class Fetcher:
         """
         return self._snapshots.take if self._snapshots.is_wanted else None
 
+    def fetch_one_by_one(self) -> None:
+        """Fetch the next batch sample by sample."""
+        self.one_by_one = True
+
+    def leave_sample(self) -> None:
+        """Be at no sample in particular."""
+        self.row = -1
+        self.is_stacking = False
+
     def take_bad(self) -> tuple[BadSample, ...]:
         """Return the samples of the current batch that failed, if failures are tolerated."""
         return ()

@@ -33,7 +33,7 @@ from reader.worker.random_watch import RandomWatch
 from reader.worker.rng import WorkerRng
 from reader.worker.stream import Stream, StreamFetcher
 from reader.worker.tolerant_fetcher import TolerantFetcher
-from reader.worker.worker_state import EpochStart, WorkerState
+from reader.worker.worker_state import EpochStart, WorkerSnapshot, WorkerState
 
 __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "open_loop", "run"]
 
@@ -68,6 +68,12 @@ class WorkerConfig:
     ranks: Ranks | ConfigError | None = None  # ranks of the trainer's training, for `shard`
 
     @property
+    def of_user(self) -> dict[str, Any]:
+        """The objects of the user that workers call, by the names of their options."""
+        names = ("dataset", "collate_fn", "worker_init_fn", "reseed")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def seeds_each_batch(self) -> bool:
         """Whether the global random state of a batch follows from its number alone."""
         return self.seed is not None and self.seed_globals
@@ -80,9 +86,19 @@ class WorkerConfig:
         return 0 if self.is_for_device else cache_nbytes() // (2 * in_flight)
 
     @property
+    def has_workers(self) -> bool:
+        """Whether workers make the batches; else a thread of the trainer does."""
+        return self.num_workers > 0
+
+    @property
+    def num_loops(self) -> int:
+        """How many loops make batches: one in each worker; without workers, one."""
+        return self.num_workers or 1
+
+    @property
     def is_thread(self) -> bool:
         """Whether workers are threads of the trainer."""
-        return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
+        return not self.has_workers or WORKER_KINDS[self.worker_type].is_in_trainer
 
 
 class WorkerError(NamedTuple):
@@ -138,7 +154,7 @@ def open_loop(
     """
     set_ranks(config.ranks)
     try:
-        rng = _prepare(config, worker_id) if config.num_workers else None
+        rng = _prepare(config, worker_id) if config.has_workers else None
         if config.policy.heeds_seeding and rng is None:
             config = _heed_seeding(config)
     except BaseException as error:
@@ -193,7 +209,7 @@ class WorkerLoop:
     @property
     def seeds_globals(self) -> bool:
         """Whether the global random state is seeded for each batch."""
-        return self._config.seed is not None and self._config.seed_globals
+        return self._config.seeds_each_batch
 
     def share(self) -> None:
         """Share batches with the other workers, if that cannot change their samples.
@@ -205,7 +221,7 @@ class WorkerLoop:
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:
             return
-        if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
+        if config.num_loops < 2 or isinstance(self.fetcher, StreamFetcher):
             return
         if not self.fetcher.fetches_each:
             return
@@ -242,14 +258,35 @@ class WorkerLoop:
 
     def _enter_epoch(self) -> None:
         """Begin the epoch now, and send its initial state."""
-        channel, state = self._channel, None
-        context.set_task(self.base_seed, channel.epoch)
-        if self.start_error is None:
+        context.set_task(self.base_seed, self._channel.epoch)
+        self._channel.send_initial_state(self.enter() if self.start_error is None else None)
+
+    def enter(self) -> WorkerSnapshot | None:
+        """Begin the epoch now; returns its initial state, if states are kept.
+
+        An exception of the user's code is kept, and raised in the place of the next batch.
+        """
+        try:
+            return self.fetcher.enter(self._channel.run)
+        except BaseException as error:
+            if self._passes(error):
+                raise
+            self.start_error = error
+            return None
+
+    def pass_end(self) -> None:
+        """Pass the end of a stream that was restored there. Exceptions: as of `enter`."""
+        if isinstance(self.fetcher, StreamFetcher):
             try:
-                state = self.fetcher.enter(channel.run)
+                self.fetcher.pass_end()
             except BaseException as error:
+                if self._passes(error):
+                    raise
                 self.start_error = error
-        channel.send_initial_state(state)
+
+    def _passes(self, error: BaseException) -> bool:
+        """Whether what was raised before the first batch is raised at once in the user's thread."""
+        return self._is_inline and (not isinstance(error, Exception) or is_interrupt(error))
 
     def step(self, kind: int, keys: Any) -> None:  # noqa: C901, PLR0912  one frame for a task
         """Do one task. An exception of the user's code becomes an answer."""
@@ -278,16 +315,17 @@ class WorkerLoop:
                 self._raise_start_error(fetcher)
             number = channel.seq
             if type(keys) is list and keys and type(keys[0]) is OneByOne:
-                fetcher.one_by_one, keys = True, keys[1:]
+                fetcher.fetch_one_by_one()
+                keys = keys[1:]
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run, channel.seq)
             if self._config.seed is None:
                 fetcher.make(channel, kind, keys)
             else:
                 if isinstance(fetcher, StreamFetcher):
-                    fetcher.reseed = reseeding(self._config, epoch, self._rng)
+                    fetcher.reseed_by(reseeding(self._config, epoch, self._rng))
                 if self._watch is not None:
-                    self._watch.epoch, self._watch.number = epoch, number
+                    self._watch.begin(epoch, number)
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                     reseed_dataset(self._config, epoch, number)
                     fetcher.make(channel, kind, keys)
@@ -305,8 +343,7 @@ class WorkerLoop:
             channel.refuse(_carry(error, self._is_thread, row, drawn, fetcher.take_bad()))
 
     def _raise_start_error(self, fetcher: Fetcher | StreamFetcher) -> NoReturn:
-        fetcher.row = -1
-        fetcher.is_stacking = False
+        fetcher.leave_sample()
         error = self.start_error
         if isinstance(fetcher, StreamFetcher):  # raised once; with a map-style dataset each time
             self.start_error = None
@@ -362,7 +399,7 @@ def make_fetcher(
     config: WorkerConfig, worker_id: int, is_inline: bool = False
 ) -> Fetcher | StreamFetcher:
     """Return the fetcher of a worker."""
-    is_shared = config.is_thread and config.num_workers > 1
+    is_shared = config.is_thread and config.num_loops > 1
     snapshots = WorkerState(
         worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
     )
@@ -374,7 +411,7 @@ def make_fetcher(
         if config.tolerance is not None:
             return TolerantFetcher(config.tolerance, worker_id, *given)
         return Fetcher(*given)
-    worker = (worker_id, max(1, config.num_workers))
+    worker = (worker_id, config.num_loops)
     return StreamFetcher(
         config.dataset,
         config.collate_fn,

@@ -29,6 +29,10 @@ class RandomWatch:
         self._reseed = reseed
         self._start = CapturedState()  # or of the last `begins_untouched`
 
+    def begin(self, epoch: int, number: int) -> None:
+        """Begin a batch."""
+        self.epoch, self.number = epoch, number
+
     def capture(self) -> CapturedState:
         """Return the state as it is."""
         return CapturedState()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,14 @@ import reader
 from reader.compat import gluon
 from reader.config import OPTIONS, LoaderConfig, elsewhere_of, names_of
 from reader.errors import ConfigError
+
+_ROOT = Path(reader.__file__).parent
+# read in more than three files: each has a part of its own in what the option means
+_READ_MORE = {
+    "collate_fn": "it is called by workers, and says what is stacked, converted and advised",
+    "persistent_workers": "pools, round robins, epochs' marks and states outlive an epoch with it",
+    "seed": "it keys orders, workers, engines and states",
+}
 
 
 def parameters_of(loader: Any) -> dict[str, inspect.Parameter]:
@@ -111,3 +121,28 @@ def test_a_loader_of_pytorch_checks_its_options_once(monkeypatch: pytest.MonkeyP
     loader.worker_retries = -1
     with pytest.raises(ConfigError, match="worker_retries must be an int of 0 or more, got -1"):
         iter(loader)
+
+
+def read_of_configs(source: str) -> set[str]:
+    """The options that a source reads: attributes of what is named a config."""
+    read = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+    own = {"config", "_config"}
+    found = {n.attr for n in read if {getattr(n.value, k, "") for k in ("attr", "id")} & own}
+    return found & OPTIONS.keys()
+
+
+def test_an_option_is_read_of_the_config_in_three_files_at_most() -> None:
+    files: dict[str, list[str]] = {}
+    for path in sorted(_ROOT.rglob("*.py")):
+        place = path.relative_to(_ROOT)
+        if place.parts[0] not in ("compat", "loader.py", "config.py"):
+            for name in read_of_configs(path.read_text(encoding="utf-8")):
+                files.setdefault(name, []).append(str(place))
+    assert {name for name, read in files.items() if len(read) > 3} == _READ_MORE.keys(), files
+
+
+def test_an_option_elsewhere_has_the_words_of_the_table() -> None:
+    found = elsewhere_of("torch", "the face's own")
+    assert found["use_shared_memory"] == "it is an argument of Paddle's loader; leave it out"
+    assert found["feed_list"] == "it is for static programs of Paddle"
+    assert found["seed_globals"] == "the face's own"

@@ -89,10 +89,10 @@ def test_death_of_a_worker_without_a_task_is_reported_in_its_turn() -> None:
     table, source = source_of(3)
     dispatcher = Dispatcher(table, TakingFeeder(), source)
     assert workers_of(source, 3) == [0, 1, 2]
-    table.size = 3
+    table.resize(3)
     dispatcher.send_held()
     dispatcher.hand(table.arrive(1))
-    found = source.lost(Death(1, 100, -9, [], None, True, False), 2)
+    found = source.lost(Death(1, 100, -9, [], None, True, False))
     assert [(task.number, task.worker, loss) for task, loss in found] == [(4, 1, Loss.RAISED)]
     assert table[3].worker == 0  # its turn was before, and it has a task now
     assert workers_of(source, 2) == [2, 0]

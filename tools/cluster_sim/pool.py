@@ -61,8 +61,15 @@ class SimulatedFeeder:
         """See TaskFeeder."""
         return len(self._ready)
 
-    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:  # noqa: ARG002
+    def begin_run(
+        self,
+        epoch: int,  # noqa: ARG002
+        next_seq: int = 0,
+        in_order: bool = True,
+        times: TimesLog | None = None,
+    ) -> None:
         """See TaskFeeder."""
+        self.times = self.times if times is None else times
         self._run += 1
         self._ready.clear()
         self._current, self.nbytes = None, 0
@@ -210,7 +217,6 @@ class SimulatedPool:
         config: WorkerConfig,
         window: int,
         max_bytes: int | None = None,  # noqa: ARG002
-        start_method: str | None = None,  # noqa: ARG002
         active: int | None = None,  # noqa: ARG002
     ) -> None:
         program, cluster, node, numbers = type(self).here()

@@ -6,6 +6,7 @@ order, with its exception types and texts, and maps them to the engine's.
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -329,11 +330,7 @@ class DataLoader(_Base, Generic[T_co]):
 
 _OF_BATCHES = ("batch_size", "shuffle", "drop_last")
 # arguments, which are also attributes that a program may set later
-_ARGUMENTS = frozenset(
-    "dataset feed_list places return_list batch_sampler batch_size shuffle drop_last collate_fn"
-    " num_workers use_buffer_reader reader_buffer_size prefetch_factor use_shared_memory timeout"
-    " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch pool backend".split()
-)
+_ARGUMENTS = frozenset(inspect.signature(DataLoader.__init__).parameters) - {"self"}
 
 
 def _check_feed_list(feed_list: Any) -> None:

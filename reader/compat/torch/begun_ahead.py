@@ -33,6 +33,10 @@ class BegunAhead:
         self._parts = _parts(loader)
         self._epochs = _epochs(loader)
 
+    def begun(self, batches: Any, state: dict[str, Any]) -> None:
+        """Keep what was begun, and its state."""
+        self.batches, self.state = batches, state
+
     def has_epochs_of(self, loader: Any) -> bool:
         """Whether no other epoch was chosen since."""
         return _epochs(loader) == self._epochs

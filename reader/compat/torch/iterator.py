@@ -124,10 +124,10 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         engine = self._engine
         if engine.config.is_iterable:
             return
-        if engine.config.batch_size is None:
-            engine.use(sampler=loader.order)
-        else:
+        if engine.config.is_batched:
             engine.use(batch_sampler=loader.order)
+        else:
+            engine.use(sampler=loader.order)
 
     @property
     def engine(self) -> Engine:
@@ -149,7 +149,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
 
     def _pass_on(self) -> None:
         """Hand over the engine's batches directly, if this face does not change them."""
-        if self._engine.config.places[0].kind != "cpu":
+        if not self._engine.config.is_on_cpu:
             self._pin_memory = False  # batches come to the device from the worker's memory
         is_plain = not self._pin_memory and self._IterableDataset_len_called is None
         self.source, self.is_watched = self._batches if is_plain else None, is_profiled

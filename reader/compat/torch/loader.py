@@ -63,11 +63,6 @@ ELSEWHERE = {
     "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
     "drop_remainder": "pass drop_last=True",
     "snapshot_every_n_steps": "it is an argument of StatefulDataLoader",
-    **dict.fromkeys(("feed_list", "return_list"), "it is for static programs of Paddle"),
-    **dict.fromkeys(
-        ("use_shared_memory", "use_buffer_reader", "reader_buffer_size"),
-        "it is an argument of Paddle's loader; leave it out",
-    ),
 }
 
 # arguments that take "auto"

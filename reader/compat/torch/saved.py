@@ -195,12 +195,19 @@ class SavedEpoch:
 
     def with_its_workers(self, loader: Any) -> Any:
         """Return a substitute for the loader, with the number of workers of the state."""
-        made = Standing(loader, ())
-        made.num_workers = self.num_workers
-        made.prefetch_factor = None
-        made.timeout = 0
-        made.persistent_workers = made.prefetch_next_epoch = False
-        return made
+        return Standing(
+            loader,
+            (),
+            num_workers=self.num_workers,
+            prefetch_factor=None,
+            timeout=0,
+            persistent_workers=False,
+            prefetch_next_epoch=False,
+        )
+
+    def refuse(self, why: str) -> None:
+        """Have `iter` refuse it: the loader's number of workers cannot resume it."""
+        self.refusal = why
 
     def check(self, engine: Any) -> None:
         """Have an engine check the state. After a StateError the engine is not usable."""
@@ -265,17 +272,13 @@ class Standing:
         loader: for all other attributes.
         index_sampler: is iterated over.
         base_seed: of the epoch; None: the state has it.
-
-    Attributes that are set on it hide the loader's.
+        others: attributes in the place of the loader's.
     """
 
-    num_workers: int
-    prefetch_factor: int | None
-    timeout: float
-    persistent_workers: bool
-    prefetch_next_epoch: bool
-
-    def __init__(self, loader: Any, index_sampler: Any, base_seed: int | None = None) -> None:
+    def __init__(
+        self, loader: Any, index_sampler: Any, base_seed: int | None = None, **others: Any
+    ) -> None:
+        vars(self).update(others)
         self._loader = loader
         self._index_sampler = index_sampler
         self.base_seed = base_seed

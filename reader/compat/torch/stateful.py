@@ -250,13 +250,13 @@ class StatefulDataLoader(DataLoader[T_co]):
         """Begin the first epoch for the next `iter()`; return the state from before it."""
         before = None if self.is_stream else self._state_now()
         ahead = BegunAhead(self)
-        ahead.batches = self._get_iterator()
+        batches = self._get_iterator()
         try:
             state = self._state_now()
         except BaseException:
             self._current = self._begun = None
             raise
-        ahead.state = state if before is None else with_workers(before, state)
+        ahead.begun(batches, state if before is None else with_workers(before, state))
         self._ahead = ahead
         return copy.deepcopy(ahead.state)
 
@@ -315,7 +315,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             # if as many workers as it was saved with could resume it, `iter` refuses it
             other = saved.with_its_workers(self)
             saved.check(EngineMaker().make(other, self.dataset, seed=seed))
-            saved.refusal = str(error)
+            saved.refuse(str(error))
         self._saved = saved
         self._current = self._ahead = self._begun = None
         self._epoch = int(saved.epoch or 0)

@@ -122,13 +122,11 @@ class Watch(Protocol):
 
 
 class TaskFeeder(Protocol):
-    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`.
+    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`."""
 
-    Attributes:
-        times: the log for the times of batches that are taken.
-    """
-
-    times: TimesLog
+    @property
+    def times(self) -> TimesLog:
+        """The log for the times of batches that are taken."""
 
     @property
     def accepted(self) -> int:
@@ -146,8 +144,17 @@ class TaskFeeder(Protocol):
     def queued(self) -> int:
         """How many batches are ready to be taken."""
 
-    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:
-        """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped."""
+    def begin_run(
+        self,
+        epoch: int,
+        next_seq: int = 0,
+        in_order: bool = True,
+        times: TimesLog | None = None,
+    ) -> None:
+        """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped.
+
+        `times`: the log of what is taken from now on; None: that of before.
+        """
 
     def dispatch(self, seq: int, kind: int, payload: Any, worker_id: int = -1) -> bool:
         """Send a task to a worker, -1: the least busy one; False: it has no space for a task."""
@@ -214,7 +221,6 @@ class Backend(Protocol):
         config: what each worker is given.
         window: most tasks in flight.
         max_bytes: most memory that batches may own; None: what the machine has.
-        start_method: of processes.
         active: how many workers are started; None: all.
     """
 
@@ -226,7 +232,6 @@ class Backend(Protocol):
         config: WorkerConfig,
         window: int,
         max_bytes: int | None = None,
-        start_method: str | None = None,
         active: int | None = None,
     ) -> None: ...
 

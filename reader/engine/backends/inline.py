@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.local_channel import LocalChannel, LocalFeeder, LocalMemory
@@ -84,31 +83,18 @@ class InlineBackend:
         is_stream = isinstance(loop.fetcher, StreamFetcher)
         workers = cursor.worker_cursors
         if workers is None or workers.all[0].made or (is_stream and workers.all[0].is_ended):
-            if isinstance(loop.fetcher, StreamFetcher) and workers and workers.all[0].is_ended:
-                self._pass_end(loop.fetcher)
+            if workers is not None and workers.all[0].is_ended:
+                loop.pass_end()
             return
         if loop.start_error is not None or (is_stream and self.rng_lock is not None):
             return  # seeded: `__iter__` is called when the first batch is made
         before = context.entered()
         try:
-            found = loop.fetcher.enter(self._channel.run)
-        except Exception as error:
-            if is_interrupt(error):
-                raise
-            loop.start_error = error
-            return
+            found = loop.enter()
         finally:
             context.leave(before)
         if found is not None:
             workers.note(found)
-
-    def _pass_end(self, fetcher: StreamFetcher) -> None:
-        try:
-            fetcher.pass_end()
-        except Exception as error:
-            if is_interrupt(error):
-                raise
-            self._loop.start_error = error
 
     def replace_ended(self) -> list[Death]:
         """Return nothing: no worker can die."""

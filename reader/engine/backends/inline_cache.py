@@ -47,7 +47,7 @@ class InlineCache:
     def _converting(self, policy: BatchPolicy) -> Callable[[Any], Any] | None:
         """Return the converter of samples that are not stacked; None: they are packed first."""
         config = self._config
-        if config.places[0].kind != "cpu":
+        if not config.is_on_cpu:
             return None
         if policy.is_as_collated:
             # what is written in place (Rows) has no arrays before it is packed

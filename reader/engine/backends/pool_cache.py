@@ -27,6 +27,7 @@ from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
 from reader.engine.backends.worker_config import make_worker_config
+from reader.engine.backends.worker_processes import OwnProcesses, Processes
 from reader.errors import ConfigError, ReaderError
 from reader.policy import Policy
 from reader.processes.pool_registry import await_closing
@@ -72,9 +73,9 @@ class PoolCache:
         active: Callable[[], int] | None = None,
     ) -> None:
         self._config = config
-        self._make_prepare = policy.worker.make_prepare if config.num_workers else None
+        self._make_prepare = policy.worker.make_prepare if config.has_workers else None
         self.kind: type[Backend] = backend_of(config.worker_type)
-        if config.num_workers == 0:
+        if not config.has_workers:
             self.kind = ThreadPool
         self._policy = policy
         self._active = active
@@ -161,21 +162,22 @@ class PoolCache:
     def _make_pool(self, worker_config: WorkerConfig) -> Backend:
         config = self._config
         active = None if self._active is None else self._active()
+        window, max_bytes = config.window, config.max_bytes
+        processes: Processes
         if self._shared is not None:
-            max_bytes = config.max_bytes or self._shared.max_bytes
-            part = SharedProcesses(self._shared, self._key)
-            return ProcessPool(worker_config, config.window, max_bytes, None, active, part)
-        if config.backend is not None:
-            window = config.window
+            max_bytes = max_bytes or self._shared.max_bytes
+            processes = SharedProcesses(self._shared, self._key)
+        elif config.backend is not None:
             if config.is_paced:
-                window = max(window, min(_MOST_PACED, MOST_FACTOR * config.num_workers))
-            in_flight = 2 * -(-window // config.num_workers) + 2
+                window = max(window, min(_MOST_PACED, MOST_FACTOR * config.num_loops))
+            in_flight = 2 * -(-window // config.num_loops) + 2
             takes_turns = self._policy.dispatch.is_round_robin
-            remote = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
-            return ProcessPool(worker_config, window, config.max_bytes, None, active, remote)
-        return self.kind(
-            worker_config, config.window, config.max_bytes, config.start_method, active
-        )
+            processes = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
+        elif config.start_method is not None:
+            processes = OwnProcesses(config.start_method)
+        else:
+            return self.kind(worker_config, window, max_bytes, active)
+        return ProcessPool(worker_config, window, max_bytes, active, processes)
 
 
 class Loan(Finalized):

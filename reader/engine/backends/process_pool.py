@@ -35,8 +35,7 @@ class ProcessPool(Pool):
 
     Args:
         config, window, max_bytes, active: see Pool.
-        start_method: of multiprocessing; None: Python's own default.
-        processes: of several loaders; None: the pool starts its own.
+        processes: start, signal and reap the workers; None: the pool's own, by Python's default.
 
     Raises:
         ConfigError: the dataset cannot be pickled (spawn, forkserver).
@@ -48,20 +47,19 @@ class ProcessPool(Pool):
         config: WorkerConfig,
         window: int,
         max_bytes: int | None = None,
-        start_method: str | None = None,
         active: int | None = None,
         processes: Processes | None = None,
     ) -> None:
         self._processes: Processes = OwnProcesses() if processes is None else processes
         self._is_shared = isinstance(processes, SharedProcesses)
         super().__init__(config, window, max_bytes, active)
-        self._open(lambda: self._start_processes(config, start_method))
+        self._open(lambda: self._start_processes(config))
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start_processes(self, config: WorkerConfig, start_method: str | None) -> None:
+    def _start_processes(self, config: WorkerConfig) -> None:
         is_ready = functools.partial(_is_ready, self.feeder)  # without the pool: that would stay
-        self._processes.open(config, start_method, self.num_workers, is_ready)
+        self._processes.open(config, self.num_workers, is_ready)
         for worker_id in range(self._active):
             self._start_worker(worker_id)
 

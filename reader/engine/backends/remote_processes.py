@@ -67,7 +67,6 @@ class RemoteProcesses(WorkerProcesses):
     def open(
         self,
         config: WorkerConfig,
-        start_method: str | None,  # noqa: ARG002  nothing of the trainer is inherited
         num_workers: int,  # noqa: ARG002
         is_busy: Callable[[int], bool],  # noqa: ARG002  they end with the pool
     ) -> None:

@@ -72,7 +72,6 @@ class SharedProcesses:
     def open(
         self,
         config: WorkerConfig,
-        start_method: str | None,  # noqa: ARG002  the pool's
         num_workers: int,  # noqa: ARG002  all of them
         is_ready: Callable[[int], bool],
     ) -> None:

@@ -31,7 +31,6 @@ class ThreadPool(Pool):
 
     Args:
         config, window, max_bytes, active: see Pool.
-        start_method: of processes; threads have none.
 
     Raises:
         ReaderError: the system refuses memory, descriptors or threads.
@@ -42,7 +41,6 @@ class ThreadPool(Pool):
         config: loop.WorkerConfig,
         window: int,
         max_bytes: int | None = None,
-        start_method: str | None = None,  # noqa: ARG002
         active: int | None = None,
     ) -> None:
         self._threads: list[threading.Thread] = []  # in the order of their numbers
@@ -64,7 +62,7 @@ class ThreadPool(Pool):
     def _start_thread(
         self, channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int
     ) -> None:
-        name = f"reader-worker-{worker_id}" if config.num_workers else "reader-worker"
+        name = f"reader-worker-{worker_id}" if config.has_workers else "reader-worker"
         thread = threading.Thread(
             target=contextvars.copy_context().run,  # a copy for each: one thread enters it
             args=(_work, channel, config, worker_id, self.rng_lock),

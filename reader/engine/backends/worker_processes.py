@@ -49,7 +49,6 @@ class Processes(Protocol):
     def open(
         self,
         config: WorkerConfig,
-        start_method: str | None,
         num_workers: int,
         is_ready: Callable[[int], bool],
     ) -> None:
@@ -136,13 +135,14 @@ class WorkerProcesses:
     def open_starter(
         self,
         config: WorkerConfig | None,
-        start_method: str | None,
+        method: str | None,
         num_workers: int,
         find_libraries: Callable[[], list[str]] | None = None,
         imports_main: bool = True,
     ) -> None:
         """Make the starter, with a template where that saves time. Raises what it raises.
 
+        `method`: of multiprocessing; None: Python's own default.
         `find_libraries`: for workers that get their configs later; not called under fork.
         `imports_main`: see ProcessStarter.
         """
@@ -151,11 +151,12 @@ class WorkerProcesses:
                 self.grace.open()
         except OSError as error:
             raise refusal("worker processes", "cannot be watched", error) from error
-        starter = ProcessStarter(config, start_method, imports_main)
+        starter = ProcessStarter(config, method, imports_main)
         if find_libraries is not None and not starter.is_fork:
             starter.preload(find_libraries())
         with interrupt_after():
-            self.starter, starter.has_pool = starter, True
+            self.starter = starter
+            starter.leave_to_pool()
         if num_workers > 1 or starter.needs_template:
             starter.open_template()
 
@@ -301,20 +302,26 @@ class WorkerProcesses:
 
 
 class OwnProcesses(WorkerProcesses):
-    """The processes of one pool alone; see Processes."""
+    """The processes of one pool alone; see Processes.
 
-    _config: WorkerConfig | None = None
+    Args:
+        method: how multiprocessing starts them; None: as Python does by default.
+    """
+
+    def __init__(self, method: str | None = None) -> None:
+        super().__init__()
+        self._method = method
+        self._config: WorkerConfig | None = None
 
     def open(
         self,
         config: WorkerConfig,
-        start_method: str | None,
         num_workers: int,
         is_ready: Callable[[int], bool],  # noqa: ARG002  they end with the pool
     ) -> None:
         """Prepare to start processes."""
         self._config = config
-        self.open_starter(config, start_method, num_workers)
+        self.open_starter(config, self._method, num_workers)
 
     def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Start a process; returns its pidfd."""

@@ -43,7 +43,7 @@ cdef class TaskTable:
     cdef object __weakref__
     cdef dict tasks                # by number
     cdef int64_t[STATES] counts    # of the tasks in each state
-    cdef public int64_t size
+    cdef readonly int64_t size
     cdef readonly int64_t drawn
     cdef readonly int64_t delivered
     cdef readonly object mark
@@ -52,13 +52,13 @@ cdef class TaskTable:
     cdef readonly bint in_order
     cdef readonly bint is_stream
     cdef readonly bint is_drained
-    cdef public bint is_closed
+    cdef readonly bint is_closed
     cdef readonly object error
     cdef set passed                # numbers that were delivered in an earlier run, and are not drawn yet
     cdef set answered              # workers of which an answer was accepted
     cdef Task again                # the one that is asked for once more, before all others
-    cdef public object worker_cursors
-    cdef public bint is_heard
+    cdef readonly object worker_cursors
+    cdef readonly bint is_heard
     cdef bint has_news             # something was handed over that is to be counted soon
 
     cdef int move(self, Task task, TaskState to) except -1

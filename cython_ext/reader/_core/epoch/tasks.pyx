@@ -89,7 +89,7 @@ cdef class TaskTable:
     """The tasks of one epoch, and what follows from their states.
 
     Args:
-        size: most tasks that are drawn and not answered; may be changed while in use.
+        size: most tasks that are drawn and not answered; see `resize`.
         first: the number of the first task.
         in_order: False: batches are delivered as they come.
         is_stream: of an iterable dataset: each task is for one worker, and positions are the workers' own.
@@ -122,6 +122,22 @@ cdef class TaskTable:
         self.last_worker = last_worker
         self.worker_cursors = worker_cursors
         self.is_heard = is_stream
+
+    def resize(self, int64_t size):
+        """Allow this many unanswered tasks from now on; tasks in flight are kept."""
+        self.size = size
+
+    def close(self):
+        """Note that no more batches can be taken."""
+        self.is_closed = True
+
+    def hear(self):
+        """Report what is handed over before it is counted; see `countable`."""
+        self.is_heard = True
+
+    def begin_with(self, worker_cursors):
+        """Begin at these positions of the workers; call it before anything is handed over."""
+        self.worker_cursors = worker_cursors
 
     # -- transitions -----------------------------------------------------------------------------
 

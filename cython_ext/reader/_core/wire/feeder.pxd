@@ -23,7 +23,7 @@ cdef class Feeder:
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
     cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too
     cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
-    cdef public TimesLog times     # of what was taken
+    cdef readonly TimesLog times   # of what was taken
     cdef int64_t asked_ns          # when the consumer asked for the next item; 0: it has not
     cdef dict failed               # by worker: the Failure of one that could not start and was not replaced
     cdef dict untold               # those of `failed` that `failed_worker` has not returned in this run

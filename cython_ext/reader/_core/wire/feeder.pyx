@@ -420,15 +420,18 @@ cdef class Feeder:
         self.check_process()
         return counts_of(&self.s, worker)
 
-    def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
+    def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True, TimesLog times=None):
         """Begin an attempt at an epoch, from batch ``next_seq`` on; not ``in_order``: from any.
 
+        ``times``: the log of what is taken from now on; None: that of before.
         Batches of earlier runs become stale: those in the queue are dropped now, those in flight
         when they arrive. Does not wait for them.
         """
         self.check_process()
         self.current = None
         self.accepted = self.sent = next_seq
+        if times is not None:
+            self.times = times
         pthread_mutex_lock(&self.s.lock)
         self.s.run += 1
         self.s.epoch = epoch

@@ -55,7 +55,7 @@ cdef class LocalFeeder:
     cdef object tasks                # deque of (seq, kind, payload); the first is being made
     cdef object current              # the answer that was taken and is not accepted yet
     cdef readonly uint64_t accepted, sent, sends
-    cdef public TimesLog times       # of what was taken
+    cdef readonly TimesLog times     # of what was taken
     cdef bint is_slow, is_clocked   # the last batch took long; the thread's clock was read for this one
     cdef int64_t computed_before     # this thread's time when it began the current task; ns
 

@@ -315,13 +315,15 @@ cdef class LocalFeeder:
     def watch_pauses(self, tick_s):
         """Do nothing: no thread waits."""
 
-    def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
+    def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True, TimesLog times=None):
         """See Feeder."""
         self.current = self.channel.answer = None
         self.tasks.clear()
         self.channel.run += 1
         self.channel.epoch = epoch
         self.accepted = self.sent = next_seq
+        if times is not None:
+            self.times = times
 
     def dispatch(self, uint64_t seq, int kind, payload, int worker=-1):
         """Note a task. A TASK_EPOCH is done at once."""
