@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from reader.cgroups import CGROUP, PROC, ControlGroup, groups_of
 
-__all__ = ["MemoryRoom", "available_bytes", "least_room", "meminfo_bytes", "total_bytes"]
+__all__ = ["MemoryLimit", "available_bytes", "meminfo_bytes", "tightest_limit", "total_bytes"]
 
 _HEADROOM = 16 << 20  # what other processes of the group may need meanwhile
 # by version: the files with a limit, the one of what is in use, and the lines of memory.stat that
@@ -27,7 +27,7 @@ _FILES = {
 }
 
 
-class MemoryRoom(NamedTuple):
+class MemoryLimit(NamedTuple):
     """What can still be allocated within one limit.
 
     Attributes:
@@ -54,30 +54,30 @@ def available_bytes(proc: Path = PROC, root: Path = CGROUP) -> int:
         proc: where /proc is.
         root: where the file system of the groups is.
     """
-    return max(0, _least_room(proc, root).available_bytes)
+    return max(0, _tightest_limit(proc, root).available_bytes)
 
 
-def least_room(proc: Path = PROC, root: Path = CGROUP) -> MemoryRoom:
+def tightest_limit(proc: Path = PROC, root: Path = CGROUP) -> MemoryLimit:
     """Return the limit that is reached first: see `available_bytes`."""
-    found = _least_room(proc, root)
+    found = _tightest_limit(proc, root)
     if found.file is None:
         found = found._replace(limit_bytes=meminfo_bytes("MemTotal", proc) or 1 << 62)
     return found
 
 
-def _least_room(proc: Path, root: Path) -> MemoryRoom:
-    """As `least_room`, but for how much the machine has: each opening of a loader asks."""
+def _tightest_limit(proc: Path, root: Path) -> MemoryLimit:
+    """As `tightest_limit`, but for how much the machine has: each opening of a loader asks."""
     machine = meminfo_bytes("MemAvailable", proc)
     left = 1 << 62 if machine is None else machine - _HEADROOM
-    found = [MemoryRoom(left, 1 << 62, None)]
+    found = [MemoryLimit(left, 1 << 62, None)]
     for group in groups_of("memory", proc, root):
         limits = _limits(group)
         used = _used(group) if limits else None
         if used is not None:
             for file, limit in limits:
                 left = limit - used - max(_HEADROOM, limit // 50)
-                found.append(MemoryRoom(left, limit, file))
-    return min(found, key=lambda room: room.available_bytes)
+                found.append(MemoryLimit(left, limit, file))
+    return min(found, key=lambda limit: limit.available_bytes)
 
 
 def total_bytes(proc: Path = PROC, root: Path = CGROUP) -> int | None:

@@ -314,7 +314,7 @@ class WorkerDied(ReaderError, RuntimeError):
 
 # MemoryError comes first: it has a constructor of its own, which must agree with the layout.
 class ArenaFull(MemoryError, ReaderError):
-    """The arena has no room for a batch.
+    """The arena has no space for a batch.
 
     Args:
         message: text to use in place of the composed one.

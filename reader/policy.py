@@ -166,7 +166,10 @@ class Policy:
     batch: BatchPolicy = BatchPolicy()
     error_policy: ErrorPolicy = ErrorPolicy()
 
-    def without_turns(self) -> Policy:
-        """Return the policy by which the least busy worker has each task, whose number changes."""
+    def without_round_robin(self) -> Policy:
+        """Return this policy without round robin.
+
+        With num_workers="auto" the number of workers changes: the least busy takes each task.
+        """
         dispatch = dataclasses.replace(self.dispatch, is_round_robin=False)
         return dataclasses.replace(self, dispatch=dispatch)

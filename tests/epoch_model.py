@@ -81,7 +81,7 @@ class Setting:
         count: of a map-style dataset, how many batches there are.
         sampler: "built-in", "list", "generator", or "shards": steps of three, two or no shards.
         broken_at: the batch instead of which the generator raises; None: it does not.
-        room: most tasks that a worker has.
+        flights_limit: most tasks that a worker has.
         every: a worker sends its state with each batch whose number it divides; 0: never.
         starts: workers are sent an EpochStart; 2: and send the state that they begin with.
     """
@@ -95,7 +95,7 @@ class Setting:
     sampler: str = "list"
     broken_at: int | None = None
     round_robin: bool = False
-    room: int = 3
+    flights_limit: int = 3
     retries: int = 1
     tolerates: bool = False
     every: int = 0
@@ -158,7 +158,7 @@ class Worker:
         self.is_alive = True
         self.has_ended = False
         self.said_hello = False
-        self.busy: int | None = None
+        self.current_seq: int | None = None
         self.row = -1
         self.run = self.at = 0
         self.made = 0
@@ -181,7 +181,7 @@ class FakeFeeder:
         self.queue: deque[Any] = deque()
         self.waiting: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}  # of workers that nobody replaced
-        self.untold: dict[int, Failure] = {}  # in this run
+        self.unreported: dict[int, Failure] = {}  # in this run
         self.owing: set[int] = set()
         self.states: dict[int, Any] = {}
         self.script: list[Callable[[], None]] = []
@@ -202,14 +202,16 @@ class FakeFeeder:
         self.waiting.clear()
         self.owing.clear()
         self.states.clear()
-        self.untold = dict(self.failures)
-        self.has_notice |= bool(self.untold)
+        self.unreported = dict(self.failures)
+        self.has_notice |= bool(self.unreported)
 
     def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
         able = [
             each
             for number, each in enumerate(self.workers)
-            if worker in (-1, number) and each.is_alive and len(each.tasks) < self.setting.room
+            if worker in (-1, number)
+            and each.is_alive
+            and len(each.tasks) < self.setting.flights_limit
         ]
         if not able:
             self.is_starving = True
@@ -259,7 +261,7 @@ class FakeFeeder:
         return [number for number, each in enumerate(self.workers) if each.has_ended]
 
     def failed_worker(self) -> Failure | None:
-        return self.untold.pop(min(self.untold)) if self.untold else None
+        return self.unreported.pop(min(self.unreported)) if self.unreported else None
 
     def detach(self, worker: int) -> LostTasks:
         gone, self.workers[worker] = self.workers[worker], Worker()
@@ -268,8 +270,8 @@ class FakeFeeder:
         self.states.pop(worker, None)
         self.advance()
         seqs = [task.seq for task in gone.tasks if self.is_own(task)]
-        busy = gone.busy if gone.busy in seqs else None
-        return LostTasks(seqs, busy, gone.said_hello, gone.ended_run == self.run)
+        current_seq = gone.current_seq if gone.current_seq in seqs else None
+        return LostTasks(seqs, current_seq, gone.said_hello, gone.ended_run == self.run)
 
     @property
     def has_initial_states(self) -> bool:
@@ -407,9 +409,9 @@ class FakeFeeder:
         mine = [task for task in worker.tasks if self.is_own(task)]
         if is_busy and mine:
             worker.said_hello = True
-            worker.busy, worker.row = mine[0].seq, row
-            if hangs and worker.busy in self.world.table:
-                task = self.world.table[worker.busy]
+            worker.current_seq, worker.row = mine[0].seq, row
+            if hangs and worker.current_seq in self.world.table:
+                task = self.world.table[worker.current_seq]
                 if task.hung is None:
                     task.hung = Hung(row, 1.0, 1.0, "")
                     self.world.note_hung(task)
@@ -425,7 +427,7 @@ class FakeFeeder:
             return
         error = WorkerError(SampleError("start", number), "")
         failure = Failure(FailureKind.START, -1, 0, number, error)
-        self.failures[number] = self.untold[number] = failure
+        self.failures[number] = self.unreported[number] = failure
         worker.is_alive, worker.has_ended, self.has_notice = False, ends, True
         self.world.has_failed = True
 
@@ -671,7 +673,7 @@ class Run:
         table.resize(setting.window)
         turns = None
         if setting.round_robin and not setting.is_stream:
-            turns = RoundRobin(setting.workers, 0, setting.room)
+            turns = RoundRobin(setting.workers, 0, setting.flights_limit)
             if not setting.in_order:
                 turns.watch(table.loads)
         source = self._source(state, at, turns)
@@ -824,7 +826,7 @@ class MapModel:
             assert world.deaths[number] > setting.retries, f"{number} was not tried again"
         else:
             found = re.search(r"batch (\d+) of epoch", str(error))
-            is_shard = found is None and "all samples of a shard failed" in repr(error)
+            is_shard = found is None and "all samples of a batch failed" in repr(error)
             assert found or is_shard, repr(error)
             number = -1 if found is None else int(found[1])
             if "hung" in str(error):

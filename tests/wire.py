@@ -52,7 +52,7 @@ class Wire:
         try:
             answer(self.channel)
         except BaseException:
-            self.channel.refuse(None if self._is_thread else b"")
+            self.channel.send_error(None if self._is_thread else b"")
             self.feeder.take(5)
             self.feeder.accept()
             raise

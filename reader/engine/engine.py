@@ -104,10 +104,10 @@ class Engine(Finalized):
             config = dataclasses.replace(config, seed_globals=False)
         self.config = config
         self.draws = draws
-        self._policy = policy.without_turns() if config.auto[0] else policy
+        self._policy = policy.without_round_robin() if config.auto[0] else policy
         self._error_policy = _error_policy_of(policy, config.has_workers)
         self._base_seed = base_seed
-        self._workers = config.num_loops
+        self._num_workers = config.num_loops
         self._stats = WaitStats()
         self.times = TimesLog() if times is None else times
         self.auto = AutoWorkers(config, self._stats) if config.may_change else None
@@ -119,7 +119,7 @@ class Engine(Finalized):
             else PoolCache(config, self._policy, base_seed, active)
         )
         self.is_ended = is_inline  # nothing to finalize
-        # state that the process has once is seeded only while the consumer waits
+        # threads share the global random state: a worker seeds it only while the consumer waits
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
             functools.partial(prefetch_next, weakref.ref(self))
@@ -316,20 +316,21 @@ class Engine(Finalized):
         feeder.begin_run(progress.epoch, table.drawn, self.config.in_order, self.times)
         if self._is_eager:
             table.resize(backend.window)
-        turns = None
+        round_robin = None
         if self._policy.dispatch.is_round_robin and not table.is_stream:
-            turns = self._round_robin
-        source = self._source(table, progress, start, backend, turns)
+            round_robin = self._round_robin
+        source = self._source(table, progress, start, backend, round_robin)
         reword = functools.partial(_reworded, self._error_policy)
-        return source, Dispatcher(table, feeder, source, turns, reword)
+        return source, Dispatcher(table, feeder, source, round_robin, reword)
 
     def _table(self, start: ResumePoint) -> TaskTable:
         """Return the table of an epoch's tasks, with one task in flight at most."""
         config = self.config
         if config.is_iterable:
-            workers = start.worker_cursors or WorkerCursors(self._workers, config.samples_per_batch)
+            size = config.samples_per_batch
+            cursors = start.worker_cursors or WorkerCursors(self._num_workers, size)
             return TaskTable(
-                1, 0, config.in_order, True, last_worker=workers.last, worker_cursors=workers
+                1, 0, config.in_order, True, last_worker=cursors.last, worker_cursors=cursors
             )
         return TaskTable(
             1,
@@ -361,16 +362,16 @@ class Engine(Finalized):
         their random numbers continue as well.
         """
         dispatch = self._policy.dispatch
-        if self._workers == 1:
+        if self._num_workers == 1:
             return 0
         if start.turn is not None:
-            self._round_robin = self._make_round_robin(start.turn % self._workers)
+            self._round_robin = self._make_round_robin(start.turn % self._num_workers)
         elif dispatch.restarts_round_robin or not self.config.persistent_workers:
             self._round_robin = self._make_round_robin(0)
         return self._round_robin.turn
 
     def _make_round_robin(self, turn: int) -> RoundRobin:
-        return RoundRobin(self._workers, turn, self.config.prefetch_factor)
+        return RoundRobin(self._num_workers, turn, self.config.prefetch_factor)
 
     def _starts(
         self, epoch: int, start: ResumePoint, progress: Progress
@@ -381,14 +382,14 @@ class Engine(Finalized):
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
         base_seed = start.base_seed
         if self._sends_initial_state and progress.worker_cursors is not None:
-            workers = progress.worker_cursors
-            workers.expect_initial_states()
+            cursors = progress.worker_cursors
+            cursors.expect_initial_states()
             has_cursor = start.is_resumed
             return lambda worker_id: EpochStart(
                 marks,
                 base_seed,
                 progress.to_start(worker_id) if has_cursor else None,
-                worker_id in workers.awaited,
+                worker_id in cursors.awaited,
             )
         if start.is_resumed and start.worker_cursors is not None:
             return lambda worker_id: EpochStart(marks, base_seed, progress.to_start(worker_id))
@@ -409,14 +410,14 @@ class Engine(Finalized):
         progress: Progress,
         start: ResumePoint,
         backend: Backend,
-        turns: RoundRobin | None,
+        round_robin: RoundRobin | None,
     ) -> TaskSource:
         config = self.config
         if table.is_stream:
             return StreamSource(table, backend.num_workers, config.worker_retries)
-        if turns is not None and not config.in_order:
+        if round_robin is not None and not config.in_order:
             # weakly: the round robin goes on in the next epoch
-            turns.watch(functools.partial(_loads_of, weakref.ref(table)))
+            round_robin.watch(functools.partial(_loads_of, weakref.ref(table)))
         opened = functools.partial(
             open_order,
             batches_of(self.sampler, self.batch_sampler),
@@ -435,7 +436,7 @@ class Engine(Finalized):
             config.dataset,
             config.is_batched,
             self._policy.dispatch,
-            turns,
+            round_robin,
             progress,
             reopen,
             takes_keys=self._cache.kind.takes_keys,

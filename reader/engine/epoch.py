@@ -37,7 +37,7 @@ class Epoch:
     Args:
         loan: of the backend.
         dispatcher: draws tasks, sends them and accepts their answers.
-        source: notes which shares have ended.
+        source: notes which shards have ended.
         supervisor: waits for answers.
         stage: lands batches.
         progress: counts what was handed over.
@@ -158,13 +158,13 @@ class Epoch:
         self._supervisor.tell_slow()
 
     def next_made(self) -> Made:
-        """Make what is handed over next. An interrupt may leave it; it is then called again."""
+        """Make what is handed over next. An exception may interrupt it; it is called again."""
         table, stage = self._table, self._stage
         try:
             if not self._hands_over_at_once:
                 stage.check_capture()
             while True:
-                if table.is_due:
+                if table.has_news:
                     self.count()
                 landed = table.those(TaskState.LANDED)
                 size = stage.group_size(landed) if landed else 0
@@ -193,13 +193,13 @@ class Epoch:
         if not self._table.is_awaiting or not self._is_eager:
             self._dispatcher.fill()
             if self._table.is_over:
-                self._close()
+                self._complete()
                 return None
         task, item = self._take_item()
         if rng_lock is not None:
             rng_lock.await_end()  # the random state is the trainer's again
         if type(item) is Failure:
-            return self._refuse(task, item, landed)
+            return self._handle_failure(task, item, landed)
         return self._deliver(task, item, landed)
 
     def _take_item(self) -> tuple[Task, Any]:
@@ -239,7 +239,7 @@ class Epoch:
         table, stage = self._table, self._stage
         if self._is_eager:
             self._dispatcher.fill()  # runs the user's sampler, where Ctrl-C loses no batch
-        task.snapshot, task.logged = item.attached, item.number
+        task.snapshot, task.log_number = item.attached, item.number
         if task.part and stage.is_left(task, landed):
             self._dispatcher.hand(task)
             return None
@@ -259,17 +259,17 @@ class Epoch:
             return Made(batch, task, is_batch=True)
         self._dispatcher.land(task, batch)
         if self._options.on_end is not None and table.is_over and table.error is None:
-            self._close()  # begins the next epoch while the user works on the last batch
+            self._complete()  # begins the next epoch while the user works on the last batch
         return None
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _refuse(self, task: Task, item: Failure, landed: list[Task]) -> Made | None:
+    def _handle_failure(self, task: Task, item: Failure, landed: list[Task]) -> Made | None:
         """Handle a Failure in the place of a batch; returns what is raised, or None to continue."""
         if item.kind is FailureKind.END:
             task.is_end, task.snapshot = True, item.payload
             self._dispatcher.hand(task)
-            self._source.note_share_end(item.worker)
+            self._source.note_shard_end(item.worker)
             if self._is_eager:
                 self._dispatcher.fill()
             return None
@@ -289,13 +289,13 @@ class Epoch:
                 _note_bad(task, item.worker, carried)
                 self._dispatcher.hand(task)
                 return None
-            text = "all samples of a shard failed, and the shards of a step belong together"
+            text = "all samples of a batch failed, and the batches of a step belong together"
             carried = carried._replace(error=DatasetError(text))
         is_own_number = self._table.is_stream or self._table.in_order
         number = self._supervisor.next_number() if is_own_number else int(task.number)
         error = self._supervisor.error_of(task, item, number, carried)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
-        # the exception of a death stands for the rest of the worker's share, too
+        # the exception of a death stands for the rest of the worker's shard, too
         task.is_end = self._table.is_stream and item.kind is FailureKind.LOST
         if carried is not None:
             _note_bad(task, item.worker, carried)
@@ -324,10 +324,12 @@ class Epoch:
         self._release()
 
     def _release(self) -> None:
+        """Let no more batches be taken, and give the workers back."""
         self._table.close()
         self._loan.release()
 
-    def _close(self) -> None:
+    def _complete(self) -> None:
+        """End the epoch after its last batch, or with the error that the table has."""
         self._is_complete = self._table.error is None
         self._release()
         if self._options.on_end is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.failure import Failure, FailureKind
-from reader.available_memory import least_room, meminfo_bytes
+from reader.available_memory import meminfo_bytes, tightest_limit
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.backends.pool import Pool
 from reader.engine.epoch_options import EpochOptions
@@ -30,10 +30,17 @@ from reader.exceptions.exception_codec import add_note
 from reader.exceptions.user_error import as_user_error, traceback_text, with_context
 from reader.worker.loop import WorkerError
 
-__all__ = ["closed", "died", "exception_of", "failed_start", "in_fork", "late"]
+__all__ = [
+    "closed_error",
+    "death_error",
+    "failure_error",
+    "fork_error",
+    "late_error",
+    "start_error",
+]
 
 
-def late(
+def late_error(
     backend: Backend,
     task_keys: Callable[[int], list[Any]],
     delivered: int,
@@ -65,7 +72,7 @@ def late(
     )
 
 
-def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> BaseException:
+def start_error(backend: Backend, item: Failure, options: EpochOptions) -> BaseException:
     """Return why a worker could not start: the exception of its dataset or `worker_init_fn`."""
     found = backend.open_error(item.payload)
     exc, text = found.error, found.traceback
@@ -89,7 +96,7 @@ def _worded(
     return error
 
 
-def exception_of(
+def failure_error(
     backend: Backend,
     item: Failure,
     carried: WorkerError | None,
@@ -111,7 +118,7 @@ def exception_of(
     """
     epoch = options.epoch
     if item.kind is FailureKind.FULL:
-        return _full(backend, item, f"batch {number} of epoch {epoch}")
+        return _full_error(backend, item, f"batch {number} of epoch {epoch}")
     if item.kind is FailureKind.OPEN:
         error = DatasetError(
             f"batch {number} of epoch {epoch} cannot be unpickled in this process:"
@@ -127,7 +134,7 @@ def exception_of(
             " the check is wrong"
         )
     if item.kind is FailureKind.LOST:
-        return _death(deaths, indices, epoch, number)
+        return _lost_batch_error(deaths, indices, epoch, number)
     if carried is None:
         raise InternalError(f"a failure of kind {item.kind!r} arrived without its exception")
     exc, text, row = carried.error, carried.traceback, carried.row
@@ -143,7 +150,7 @@ def exception_of(
     return _worded(exc, item.worker, where, text, options, note)
 
 
-def hung_sample(
+def hung_error(
     backend: Backend,
     item: Failure,
     indices: list[Any],
@@ -156,19 +163,21 @@ def hung_sample(
     if 0 <= hung.row < len(indices):
         at = f"the sample at index {shown(indices[hung.row])} of {at}"
     stack = f" It was here:\n{hung.stack}" if hung.stack else ""
-    advice = "or have such samples left out or replaced by on_error='skip' or 'replace'"
-    if options.tolerates:
-        advice = "since it hung outside of the samples that may fail"
+    remedy = "mend the dataset, pass a larger hang_after=, or have such samples left out by"
+    remedy += " on_error='skip' or replaced by on_error='replace'"
+    if options.tolerates or not indices:
+        why = "it hung outside of a sample"
         if not indices:
-            advice = f"since the rest of what worker {item.worker} would have yielded is lost"
+            why = f"what worker {item.worker} would have yielded after it is lost"
+        remedy = f"mend the dataset, or pass a larger hang_after=. on_error cannot help: {why}"
     return DatasetError(
         f"{at} hung: it took {hung.seconds:.1f} s, and hang_after={hung.limit_s:g}. Its"
-        f" {backend.name_of(item.worker).partition(' (')[0]} was ended and replaced; mend the"
-        f" dataset, pass a larger hang_after=, {advice}.{stack}"
+        f" {backend.name_of(item.worker).partition(' (')[0]} was ended and replaced;"
+        f" {remedy}.{stack}"
     )
 
 
-def _full(backend: Backend, item: Failure, batch: str) -> ArenaFull:
+def _full_error(backend: Backend, item: Failure, batch: str) -> ArenaFull:
     """Return the error that there is no memory for a batch, with the limit that was reached."""
     has_workers = isinstance(backend, Pool) and backend.has_workers
     fewer = f"batch_size, prefetch_factor or {workers_option()}" if has_workers else "batch_size"
@@ -182,12 +191,12 @@ def _full(backend: Backend, item: Failure, batch: str) -> ArenaFull:
     elif host is not None:
         limit, more = f"what {host} has, or lets a container have", "give that node more memory"
     else:
-        room = least_room()
-        limit = f"{room.limit_bytes:,}, which is all memory of the machine"
+        found = tightest_limit()
+        limit = f"{found.limit_bytes:,}, which is all memory of the machine"
         more = "use a machine with more"
-        if room.file is not None:
-            limit = f"{room.limit_bytes:,}, which this container, or control group, may have"
-            limit += f" ({room.file})"
+        if found.file is not None:
+            limit = f"{found.limit_bytes:,}, which this container, or control group, may have"
+            limit += f" ({found.file})"
             more = "raise it (docker run --memory, resources.limits.memory of a pod, MemoryMax)"
     return ArenaFull(
         f"no memory for {batch}: it needs {item.need_bytes:,} bytes of shared memory, and"
@@ -204,9 +213,11 @@ def _of(indices: list[Any]) -> str:
     return f" (dataset indices {shown(indices)})" if indices else ""
 
 
-def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:
+def _lost_batch_error(
+    deaths: list[Death], indices: list[Any], epoch: int, number: int
+) -> WorkerDied:
     last = deaths[-1]
-    error = died(dataclasses.replace(last, busy=number), epoch, indices or None)
+    error = death_error(dataclasses.replace(last, current_seq=number), epoch, indices or None)
     if not indices:
         rest = f"The rest of what worker {last.worker_id} would have yielded in this epoch is lost"
         error.args = (f"{error} {rest} with it; the other workers go on.",)
@@ -227,13 +238,13 @@ def _check_of(death: Death) -> str | None:
     return None if death.damage is None else death.damage.check
 
 
-def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
+def death_error(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
     """Return the exception that reports a death."""
     return WorkerDied(
         pid=death.pid or None,  # 0: it had no process
         exitcode=death.exitcode,
         worker_id=death.worker_id,
-        batch=death.busy,
+        batch=death.current_seq,
         epoch=epoch,
         indices=indices,
         damage=None if death.damage is None else str(death.damage),
@@ -242,7 +253,7 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
     )
 
 
-def in_fork() -> ReaderError:
+def fork_error() -> ReaderError:
     """Return the error of an iterator in a process that was forked after the iterator was made."""
     return ReaderError(
         "this iterator belongs to the parent process, and its workers do not exist in this forked"
@@ -250,7 +261,7 @@ def in_fork() -> ReaderError:
     )
 
 
-def closed(place: int, options: EpochOptions) -> ReaderError:
+def closed_error(place: int, options: EpochOptions) -> ReaderError:
     """Return the error of an iterator whose loader was closed after `place` batches."""
     return ReaderError(
         f"the loader was closed after {place} batches of epoch {options.epoch}; iterate over the"

@@ -171,7 +171,8 @@ class EngineFace:
     def errors(self) -> list[FailedSample]:
         """The samples that failed and were tolerated, the last 1,000; see `on_error`.
 
-        A sample is among them once its batch was delivered. `stats()["failed_samples"]` counts all.
+        A sample is among them once its batch, or the exception in its place, was delivered, or the
+        loop has passed it, as all its samples failed. `stats()["failed_samples"]` counts all.
         """
         return self._engine.failures()
 

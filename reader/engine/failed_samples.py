@@ -29,14 +29,17 @@ _LEAST_SEEN = 100  # drawn samples of a stream before a share of them is a limit
 
 @dataclasses.dataclass(frozen=True)
 class FailedSample:
-    """A sample that failed, and whose batch was delivered without it.
+    """A sample that failed and was tolerated.
+
+    Its batch was delivered without it, or with another sample in its place. If all samples of a
+    batch failed there was no batch; if something else failed, the exception took its place.
 
     Attributes:
         epoch: its number.
         batch: the number of the batch in its epoch.
         index: of the sample in the dataset; of a stream the number of the draw in its worker.
         error: the name of the exception's class.
-        text: the exception's.
+        text: the text of the exception.
         traceback: of the worker; "" where there is none, as for a sample that hung.
         instead: the index of the sample that took its place; None: none did.
     """
@@ -57,7 +60,7 @@ class FailedSamples:
         config: the loader's options.
 
     Attributes:
-        newest: the last of them, 1,000 at most.
+        newest: the last of them, at most 1,000.
         count: how many there were, in all epochs.
     """
 
@@ -69,11 +72,11 @@ class FailedSamples:
         self._quarantine = None if path is None else Quarantine(path, config.is_iterable)
 
     def epoch(self, epoch: int, before: int, batches: Any) -> EpochFailures:
-        """Return what counts those of one epoch.
+        """Return the EpochFailures of one epoch.
 
         Args:
             epoch: its number.
-            before: how many there were in the part of it that was delivered in an earlier run.
+            before: how many samples of it failed in an earlier run.
             batches: yields the lists of keys; None: a stream has none.
         """
         return EpochFailures(self, self._config, epoch, before, self._samples_of(batches))
@@ -122,7 +125,7 @@ class EpochFailures:
         self._is_told = False
 
     def note(self, task: Task) -> None:
-        """Count what failed in a batch that was handed over.
+        """Record the failed samples of a batch that was handed over.
 
         The caller holds the lock of the progress. A second call with a task changes nothing.
         """

@@ -279,22 +279,22 @@ class MapSource:
 
     # -- what went wrong -------------------------------------------------------------------------
 
-    def note_share_end(self, worker_id: int) -> None:
-        """Do nothing: a map-style dataset has no shares."""
+    def note_shard_end(self, worker_id: int) -> None:
+        """Do nothing: a map-style dataset has no shards."""
 
-    def lost(self, death: Death) -> list[tuple[Task, Loss]]:
+    def handle_death(self, death: Death) -> list[tuple[Task, Loss]]:
         """Return what becomes of the tasks of a dead worker: others make them, up to a limit."""
         found = []
         for number in sorted(death.lost):
             task, loss = self._table[number], Loss.AGAIN
-            if number == death.busy and task.hung is None:
+            if number == death.current_seq and task.hung is None:
                 task.deaths = [*task.deaths, death]
-            if number == death.busy and (task.hung or len(task.deaths) > self._retries):
+            if number == death.current_seq and (task.hung or len(task.deaths) > self._retries):
                 loss = Loss.RAISED
             found.append((task, loss))
         return found
 
-    def short_of_memory(self, task: Task) -> Remedy:
+    def handle_no_memory(self, task: Task) -> Remedy:
         """Have a batch made again with fewer in flight; if one is in flight, just once more."""
         task.tries += 1
         return Remedy.RAISE if self._table.size == 1 and task.tries > 1 else Remedy.SHRINK

@@ -62,7 +62,7 @@ class Progress:
         self._turn = turn
         self._listener: Callable[[], None] | None = None
         if failures is not None:
-            table.hear()
+            table.report_first()
 
     @property
     def is_stream(self) -> bool:
@@ -73,8 +73,8 @@ class Progress:
     def batches(self) -> int:
         """How many batches were delivered without a gap, exceptions in their places too."""
         if self._table.is_stream:
-            workers: WorkerCursors = self._table.worker_cursors
-            return workers.batches
+            cursors: WorkerCursors = self._table.worker_cursors
+            return cursors.batches
         return int(self._table.delivered)
 
     def position(self) -> tuple[int, Any, list[int], WorkerCursors | None]:
@@ -83,8 +83,8 @@ class Progress:
         It is: how many batches were delivered without a gap; the mark of the last of them, see
         Order; the numbers of batches that were delivered early; the cursors of the workers.
         """
-        delivered, mark, beyond, workers = self._table.position()
-        return (workers.batches if self.is_stream else delivered), mark, beyond, workers
+        delivered, mark, beyond, cursors = self._table.position()
+        return (cursors.batches if self.is_stream else delivered), mark, beyond, cursors
 
     @property
     def worker_cursors(self) -> WorkerCursors | None:
@@ -114,10 +114,10 @@ class Progress:
         """Call this function, or none, after each count; it replaces the one before."""
         self._listener = listener
         if listener is not None:
-            self._table.hear()
+            self._table.report_first()
 
     def count(self) -> None:
-        """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
+        """Count what was handed over. An exception may interrupt it; it is called again."""
         table, has_counted = self._table, False
         with self.lock:
             while tasks := table.countable():
@@ -127,10 +127,10 @@ class Progress:
                 for task in tasks:
                     if task.snapshot is not None and task.snapshot.has_shard is not None:
                         self.has_shard = task.snapshot.has_shard
-                workers = self.worker_cursors
-                if workers is not None:
-                    workers = workers.after(tasks, self.is_stream)
-                has_counted |= table.count(tasks, workers)
+                cursors = self.worker_cursors
+                if cursors is not None:
+                    cursors = cursors.after(tasks, self.is_stream)
+                has_counted |= table.count(tasks, cursors)
             if self.failures is not None:
                 self._end_at_excess(self.failures)
         if has_counted and self._listener is not None:
@@ -155,6 +155,6 @@ class Progress:
         self.count()
         return None if self.worker_cursors is None else self.worker_cursors.to_start(worker_id)
 
-    def begin_with(self, workers: WorkerCursors | None) -> None:
+    def begin_with(self, cursors: WorkerCursors | None) -> None:
         """Begin with the states that workers have sent; call it before anything is handed over."""
-        self._table.begin_with(workers)
+        self._table.begin_with(cursors)

@@ -27,8 +27,8 @@ class Stage:
 
     Attributes:
         places: how many there are.
-        most_ahead: how many batches are landed before they are handed over, at most: those of one
-            group, and with devices those whose copies run while the user works.
+        most_ahead: the most batches that may have landed and wait: one group, plus, for devices,
+            the copies issued ahead.
         hands_over_at_once: a batch can be handed over as soon as it is made.
         has_step_batches: the batch sampler says which batches make a step; batch k of a step lands
             on place k.

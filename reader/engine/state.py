@@ -30,7 +30,7 @@ __all__ = ["LoaderState", "ResumePoint", "batches_of"]
 
 _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
-# batches in a position: so the number of samples, with any batch size, fits into 64 bits
+# the most batches that a saved position may have: times the batch size they must fit into 64 bits
 _MAX_POSITION = 1 << 40
 
 
@@ -72,7 +72,7 @@ class LoaderState:
 
     def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
         self._config = config
-        self._workers = config.num_loops
+        self._num_workers = config.num_loops
         self.sends_snapshots = sends_snapshots(
             config.dataset, config.snapshot_every, keeps_rng, config.is_iterable
         )
@@ -136,19 +136,19 @@ class LoaderState:
             else:
                 carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
                 state["epochs"] = carried_epochs(**carriers, sampler=sampler)
-            workers = self._workers_between()
+            cursors = self._cursors_between()
             if not config.is_iterable:
                 origin = None if progress is None else progress.origin
                 state["order"] = boundary_state(batches_of(sampler, batch_sampler), origin)
         else:
             with progress.lock:  # another thread may iterate meanwhile
                 return {**state, **self._open_state(progress)}
-        return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
+        return {**state, **(_NO_WORKERS if cursors is None else cursors.to_json())}
 
     def _open_state(self, progress: Progress) -> dict[str, Any]:
         """Return the entries for an epoch that is begun and not finished."""
         progress.count()
-        batches, mark, beyond, workers = progress.position()
+        batches, mark, beyond, cursors = progress.position()
         state: dict[str, Any] = {
             "epoch": progress.epoch,
             "epochs": dict(progress.epochs),
@@ -158,12 +158,12 @@ class LoaderState:
             "beyond": [],
         }
         if progress.origin is not None:
-            state.update(turn=progress.turn_at(batches, self._workers), beyond=beyond)
+            state.update(turn=progress.turn_at(batches, self._num_workers), beyond=beyond)
             state["samples"] = progress.origin.samples(batches)
             state["order"] = progress.origin.state(batches, mark)
         if progress.failures is not None:
             state["failed"] = progress.failures.count
-        return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
+        return {**state, **(_NO_WORKERS if cursors is None else cursors.to_json())}
 
     @property
     def _kind(self) -> str:
@@ -181,7 +181,7 @@ class LoaderState:
             "sampler": None if source is None else type(source).__qualname__,
         }
 
-    def _next_workers(self) -> WorkerCursors | None:
+    def _next_cursors(self) -> WorkerCursors | None:
         """Return the cursors with which the workers begin the next epoch."""
         config = self._config
         if not self.sends_snapshots and not config.is_iterable:
@@ -190,20 +190,20 @@ class LoaderState:
         last = None if self.progress is None else self.progress.worker_cursors
         stays = config.persistent_workers or not config.has_workers
         if last is None or not stays:
-            return self._new_workers(size)
+            return self._new_cursors(size)
         return last.next_epoch(has_state(config.dataset))
 
-    def _new_workers(self, size: int) -> WorkerCursors:
-        return WorkerCursors(self._workers, size)
+    def _new_cursors(self, size: int) -> WorkerCursors:
+        return WorkerCursors(self._num_workers, size)
 
-    def _workers_between(self) -> WorkerCursors | None:
-        """As `_next_workers`, with the current state of a dataset that runs in the trainer."""
-        workers = self._next_workers()
+    def _cursors_between(self) -> WorkerCursors | None:
+        """As `_next_cursors`, with the current state of a dataset that runs in the trainer."""
+        cursors = self._next_cursors()
         is_at_hand = not self._config.has_workers and has_state(self._config.dataset)
-        if workers is not None and is_at_hand and self.sends_snapshots:
+        if cursors is not None and is_at_hand and self.sends_snapshots:
             with suppress(AttributeError):  # some have no state before `__iter__`
-                workers.take([WorkerCursor({"dataset": state_of(self._config.dataset)})])
-        return workers
+                cursors.take([WorkerCursor({"dataset": state_of(self._config.dataset)})])
+        return cursors
 
     # -- beginning -------------------------------------------------------------------------------
 
@@ -211,13 +211,13 @@ class LoaderState:
         """Return where the next iterator begins."""
         state = self.pending
         if state is None:
-            return ResumePoint(self.base_seed, worker_cursors=self._next_workers())
+            return ResumePoint(self.base_seed, worker_cursors=self._next_cursors())
         order = state["order"] if self._kind == "map" else None
         return ResumePoint(
             self.base_seed,
             self._position(state),
             copy.deepcopy(order),
-            self._saved_workers(state),
+            self._saved_cursors(state),
             state["turn"],
             tuple(state["beyond"]),
             is_resumed=True,
@@ -225,13 +225,13 @@ class LoaderState:
         )
 
     def follow(self, prefetched: Progress) -> None:
-        """Give the epoch that was begun ahead the states that workers have sent.
+        """Replace the worker cursors of the prefetched epoch.
 
-        The last batch of the epoch before was counted after this one began. Call it before anything
-        of the prefetched epoch is handed over.
+        The last batch of the epoch before was counted only after the prefetched epoch began. Call
+        it before anything of the prefetched epoch is handed over.
         """
         if prefetched.worker_cursors is not None:
-            prefetched.begin_with(self._next_workers())
+            prefetched.begin_with(self._next_cursors())
 
     def choose(self, epoch: int) -> None:
         """Drop a loaded state of another epoch than the one that the user chose."""
@@ -272,7 +272,7 @@ class LoaderState:
                 f"the state has an epoch for {error}, and this loader has no {error} with a"
                 f" set_epoch method. {REMEDY}"
             ) from None
-        self._saved_workers(state)  # refuses what it cannot read
+        self._saved_cursors(state)  # refuses what it cannot read
         try:
             taken = copy.deepcopy(state)
         except Exception as error:
@@ -357,26 +357,27 @@ class LoaderState:
         is_known = state["samples"] is not None and not state["beyond"]
         return is_size and (self._kind == "iterable" or is_known)
 
-    def _saved_workers(self, state: dict[str, Any]) -> WorkerCursors | None:
+    def _saved_cursors(self, state: dict[str, Any]) -> WorkerCursors | None:
         saved = state["workers"]
         if saved is None:
             if self._kind == "iterable":
                 raise StateError(f"workers in the state must be a list, got None. {REMEDY}")
-            return self._next_workers()
-        workers = WorkerCursors(self._workers, self._config.samples_per_batch)
+            return self._next_cursors()
+        cursors = WorkerCursors(self._num_workers, self._config.samples_per_batch)
         found = [WorkerCursor.from_json(each) for each in saved]
         last = state["last_worker"]
         if type(last) is not int or not 0 <= last < len(found):
             raise StateError(
                 f"last_worker in the state must be a worker's number, got {got(last)}. {REMEDY}"
             )
-        if len(found) == self._workers:
-            workers.take(found, last)
-            workers.count_before(state["batches"])
+        if len(found) == self._num_workers:
+            cursors.take(found, last)
+            cursors.count_before(state["batches"])
         elif any(each.made or each.state.keys() - {"iterator"} for each in found):
             size = self._config.samples_per_batch
-            return WorkerCursors.divided_anew(found, last, self._workers, size, state["batches"])
-        return workers
+            count, batches = self._num_workers, state["batches"]
+            return WorkerCursors.divided_anew(found, last, count, size, batches)
+        return cursors
 
 
 def _unlike(name: str, was: Any, own: Any) -> StateError:

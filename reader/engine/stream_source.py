@@ -2,7 +2,7 @@
 
 Imports the channel's task kinds and the table of tasks. Samples that a worker drew from the user's
 generator cannot be drawn again: so its worker keeps a batch that found no memory, and the death of
-a worker ends its share.
+a worker ends its shard.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NEXT = int(TaskKind.TASK_NEXT)
 _MOST_TRIES = 2  # for a batch that found no memory
 
 
-class _Share:
-    """One worker's share of the dataset.
+class _Shard:
+    """What one worker yields of the dataset.
 
     Attributes:
         is_live: it is not exhausted.
@@ -48,7 +48,7 @@ class StreamSource:
         table: of the epoch; its `worker_cursors` say who is exhausted, and its `last_worker` whose
             turn was last.
         num_workers: how many workers there are.
-        retries: how often a share is begun anew when its worker died.
+        retries: how often a shard is begun anew when its worker died.
     """
 
     batches = None
@@ -57,48 +57,48 @@ class StreamSource:
         self._table = table
         self._retries = retries
         known = table.worker_cursors.all
-        self._shares = [_Share(not known[worker_id].is_ended) for worker_id in range(num_workers)]
+        self._shards = [_Shard(not known[worker_id].is_ended) for worker_id in range(num_workers)]
 
     # -- drawing ---------------------------------------------------------------------------------
 
     def draw(self) -> Task | None:
-        """Draw a task for the worker whose turn it is; None: every share has ended."""
-        table, shares = self._table, self._shares
+        """Draw a task for the worker whose turn it is; None: every shard has ended."""
+        table, shards = self._table, self._shards
         worker_id = table.last_worker
-        for _ in shares:
-            worker_id = (worker_id + 1) % len(shares)
-            if shares[worker_id].is_live:
+        for _ in shards:
+            worker_id = (worker_id + 1) % len(shards)
+            if shards[worker_id].is_live:
                 break
         else:
             return None
         if not table.in_order:  # skip workers that have more tasks than another one
             loads = table.loads()
-            turns = (*range(worker_id, len(shares)), *range(worker_id))
-            live = [each for each in turns if shares[each].is_live]
+            turns = (*range(worker_id, len(shards)), *range(worker_id))
+            live = [each for each in turns if shards[each].is_live]
             worker_id = min(live, key=loads.__getitem__)
         return table.draw_ready(_NEXT, b"", worker_id)
 
     def encode(self, task: Task) -> None:
         """Do nothing: each task is drawn ready for sending."""
 
-    def note_share_end(self, worker_id: int) -> None:
+    def note_shard_end(self, worker_id: int) -> None:
         """Skip a worker from now on."""
-        self._shares[worker_id].is_live = False
+        self._shards[worker_id].is_live = False
 
     def is_live(self, worker_id: int) -> bool:
         """Whether the worker is not exhausted."""
-        return self._shares[worker_id].is_live
+        return self._shards[worker_id].is_live
 
     # -- what went wrong -------------------------------------------------------------------------
 
-    def short_of_memory(self, task: Task) -> Remedy:
+    def handle_no_memory(self, task: Task) -> Remedy:
         """Ask the worker again, which keeps the samples; after two tries raise the exception.
 
         The next call starts over.
         """
-        share = self._shares[task.worker]
-        if share.ended_by:  # the worker died since; the samples are lost
-            task.deaths = share.ended_by
+        shard = self._shards[task.worker]
+        if shard.ended_by:  # the worker died since; the samples are lost
+            task.deaths = shard.ended_by
             return Remedy.RAISE
         task.tries += 1
         if task.tries > _MOST_TRIES:
@@ -106,10 +106,13 @@ class StreamSource:
             return Remedy.RAISE
         return Remedy.ASK_AGAIN
 
-    def lost(self, death: Death) -> list[tuple[Task, Loss]]:
-        """After a death, begin the share anew in another worker, or end it."""
+    def handle_death(self, death: Death) -> list[tuple[Task, Loss]]:
+        """Begin the shard anew in another worker, or end it; see `TaskSource`.
+
+        Where the dead worker has no task, draws tasks up to its turn.
+        """
         worker_id, table = death.worker_id, self._table
-        share = self._shares[worker_id]
+        shard = self._shards[worker_id]
         mine = [task for task in table.unanswered() if task.worker == worker_id]
         lost = [task for task in mine if task.number in death.lost]
         # what has another state, or is in flight and not lost, was answered
@@ -118,21 +121,21 @@ class StreamSource:
         )
         # those asked again come first: their turn is the earliest
         mine = [task for task in mine if task in lost or task.state == TaskState.HELD]
-        if death.is_used_up or not share.is_live:
-            share.is_live = False  # exhausted, or its end is on the way: it does not begin anew
-            self._end_by(share, worker_id, share.ended_by or [death])
+        if death.is_used_up or not shard.is_live:
+            shard.is_live = False  # exhausted, or its end is on the way: it does not begin anew
+            self._end_by(shard, worker_id, shard.ended_by or [death])
             if any(task.kind == TaskKind.TASK_AGAIN for task in mine):
-                return _raised(mine, share.ended_by)
+                return _raised(mine, shard.ended_by)
             return [(task, Loss.ENDED) for task in mine]
-        if not has_answered and not self._is_hopeless(share, death, mine):
-            # nothing of its share was delivered: the new worker begins it anew
+        if not has_answered and not self._is_hopeless(shard, death, mine):
+            # nothing of its shard was delivered: the new worker begins it anew
             return [(task, Loss.AGAIN) for task in lost]
         full = [task for task in self._aside_of(worker_id) if _is_full(task.value)]
         if not mine and not full:
             mine = [self._next_of(worker_id)]
-        share.is_live = False
-        deaths, share.deaths = share.deaths, []
-        self._end_by(share, worker_id, deaths if death in deaths else [*deaths, death])
+        shard.is_live = False
+        deaths, shard.deaths = shard.deaths, []
+        self._end_by(shard, worker_id, deaths if death in deaths else [*deaths, death])
         # the first lost task gets the exception; the others end without one
         first = min([*mine, *full], key=lambda task: task.turn)
         for task in full:
@@ -140,7 +143,7 @@ class StreamSource:
                 task.value.kind = FailureKind.END
         if first in full:
             return [(task, Loss.ENDED) for task in mine]
-        return _raised(mine, share.ended_by)
+        return _raised(mine, shard.ended_by)
 
     def _next_of(self, worker_id: int) -> Task:
         """Draw until the turn of a worker that has no task, and return its task."""
@@ -154,17 +157,17 @@ class StreamSource:
     def _aside_of(self, worker_id: int) -> list[Task]:
         return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker_id]
 
-    def _end_by(self, share: _Share, worker_id: int, deaths: list[Death]) -> None:
-        share.ended_by = deaths
+    def _end_by(self, shard: _Shard, worker_id: int, deaths: list[Death]) -> None:
+        shard.ended_by = deaths
         for task in self._aside_of(worker_id):
             task.deaths = deaths  # a task that was to be asked for again is lost
 
-    def _is_hopeless(self, share: _Share, death: Death, mine: list[Task]) -> bool:
-        """Whether workers died at the beginning of this share too often."""
-        if not mine or death.busy is None:
+    def _is_hopeless(self, shard: _Shard, death: Death, mine: list[Task]) -> bool:
+        """Whether workers died at the beginning of this shard too often."""
+        if not mine or death.current_seq is None:
             return False
-        share.deaths.append(death)
-        return len(share.deaths) > self._retries
+        shard.deaths.append(death)
+        return len(shard.deaths) > self._retries
 
 
 def _is_full(answer: Any) -> bool:

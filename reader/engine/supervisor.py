@@ -20,13 +20,13 @@ from reader._core.wire.failure import Failure, FailureKind
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool_cache import Loan
 from reader.engine.epoch_errors import (
-    closed,
-    died,
-    exception_of,
-    failed_start,
-    hung_sample,
-    in_fork,
-    late,
+    closed_error,
+    death_error,
+    failure_error,
+    fork_error,
+    hung_error,
+    late_error,
+    start_error,
 )
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.progress import Progress
@@ -57,7 +57,8 @@ class Supervisor:
         progress: of the epoch, for messages.
         options: see EpochOptions.
         stats: the times of waiting.
-        look: called before each wait; changes workers and batches in flight. None: nothing does.
+        look: called before each wait; may change how many workers and batches in flight there are.
+            None: nothing is called.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Supervisor:
         self._progress = progress
         self._options = options
         self._stats = stats
-        self._is_torn = False  # a wait was cut short: a notice may be unhandled
+        self._may_have_notice = False  # a wait was cut short: a notice may be unhandled
         # from the beginning: loaders with the same workers look at its samples, too
         self._watchdog = Watchdog(
             backend, self._table, options.epoch, options.slow_s, options.hung_s
@@ -100,9 +101,9 @@ class Supervisor:
         if self._backend.is_usable:
             return
         if self._backend.is_open:
-            raise in_fork()
+            raise fork_error()
         self._table.close()
-        raise closed(self.next_number(), self._options)
+        raise closed_error(self.next_number(), self._options)
 
     def next_number(self) -> int:
         """Return the number of the next batch in its epoch, for messages."""
@@ -120,19 +121,19 @@ class Supervisor:
     def wait(self, is_enough: Callable[[], bool] | None = None) -> Any:
         """Wait for the next batch or Failure, and count the time.
 
-        `is_enough`: ends the wait, too; then None is returned.
+        `is_enough`: where it returns True, the wait ends and None is returned.
         """
         if not self._works_ahead:
             return self.make()
-        was_torn, self._is_torn = self._is_torn, True
+        may_have_notice, self._may_have_notice = self._may_have_notice, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
             # the next call that waits handles the notice
-            self._is_torn, self._stats.last_wait_s = was_torn, 0.0
+            self._may_have_notice, self._stats.last_wait_s = may_have_notice, 0.0
             return item
         if self._look is not None:
             self._look()
-        if was_torn or self._dispatcher.has_unsent:
+        if may_have_notice or self._dispatcher.has_unsent:
             item = None  # treat it as a notice: Ctrl-C may have left one unhandled
         self._stats.start()
         feeder, timeout_s = self._feeder, self._options.timeout_s
@@ -147,8 +148,8 @@ class Supervisor:
                 rest = None
                 if timeout_s is not None:
                     rest = max(0.0, timeout_s - (feeder.clock_s() - began_s))
-                # a worker thread in a hold must be waited for: the error is raised when the
-                # late batch comes, and the next call returns that batch
+                # we cannot stop waiting while a worker thread has the global random state: raise
+                # LoadTimeout when the late batch arrives; the next call returns that batch
                 limit = rest if self._options.is_eager else None
                 pause = self._watchdog.pause_s
                 if pause is not None and (limit is None or pause < limit):
@@ -164,9 +165,9 @@ class Supervisor:
                     continue  # this process was stopped meanwhile
                 if is_late:
                     number = self.next_number()
-                    raise late(self._backend, self._table.keys_of, number, self._options)
+                    raise late_error(self._backend, self._table.keys_of, number, self._options)
                 if item is not None:
-                    self._is_torn = False
+                    self._may_have_notice = False
                     return item
         finally:
             self._stats.stop(feeder.paused_s - paused_s)
@@ -175,7 +176,7 @@ class Supervisor:
         """Return the next batch or Failure where it has come, else None; blocks on nothing."""
         item = self._feeder.take(0)
         if item is None:
-            self._is_torn = True  # a notice, which the next wait handles
+            self._may_have_notice = True  # a notice, which the next wait handles
         return None if item is False else item
 
     def make(self) -> Any:
@@ -191,7 +192,7 @@ class Supervisor:
             self.tell_slow()
         if self._options.timeout_s is not None and took_s > self._options.timeout_s:
             number = self.next_number()
-            raise late(self._backend, self._table.keys_of, number, self._options, took_s)
+            raise late_error(self._backend, self._table.keys_of, number, self._options, took_s)
         return item
 
     def tell_slow(self) -> None:
@@ -213,7 +214,7 @@ class Supervisor:
         if not self.is_usable and self._table.error is not None:
             raise EpochEnded
         if death is not None:
-            raise died(death, self._options.epoch, None)
+            raise death_error(death, self._options.epoch, None)
 
     # -- errors ----------------------------------------------------------------------------------
 
@@ -222,26 +223,28 @@ class Supervisor:
     ) -> BaseException:
         """Return the exception of a Failure, with the deaths at its batch."""
         if item.kind is FailureKind.LOST and task.hung is not None:
-            return hung_sample(self._backend, item, task.keys, task.hung, self._options, number)
+            return hung_error(self._backend, item, task.keys, task.hung, self._options, number)
         deaths = list(task.deaths)
-        return exception_of(self._backend, item, carried, task.keys, deaths, self._options, number)
+        return failure_error(self._backend, item, carried, task.keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
         """Raise a failed start in the place of the worker's first batch, or now."""
         table = self._table
         lost = [table[each] for each in self._feeder.detach(failed.worker).seqs if each in table]
-        tasks = sorted([*lost, *table.held_by(failed.worker)], key=lambda task: int(task.number))
+        tasks = sorted(
+            [*lost, *table.unsent_tasks_of(failed.worker)], key=lambda task: int(task.number)
+        )
         if not tasks:
             self.raise_failed(failed)
         tasks[0].start_failure = failed
-        self._source.note_share_end(failed.worker)  # no worker would take its next task
+        self._source.note_shard_end(failed.worker)  # no worker would take its next task
         for task in tasks:
             table.note_lost(task)
             self._feeder.drop_task(task.number, failed.worker, task is not tasks[0])
 
     def raise_failed(self, failed: Failure) -> NoReturn:
         """End the epoch with the exception of a failed start; the workers end."""
-        self._table.note_end(failed_start(self._backend, failed, self._options))
+        self._table.note_end(start_error(self._backend, failed, self._options))
         self._abort()
         raise EpochEnded
 
@@ -262,22 +265,24 @@ class Supervisor:
             if self._options.start_of is not None:
                 start = self._options.start_of(death.worker_id)
                 self._dispatcher.add_start(death.worker_id, start)
-            is_hung = death.busy is not None and self._table[death.busy].hung is not None
+            seq = death.current_seq
+            is_hung = seq is not None and self._table[seq].hung is not None
             self._lose(death)
             if is_hung or death.is_told:
                 continue
-            if death.busy is None:
+            if seq is None:
                 self._count_idle_death(death)
             if not self._options.raises_deaths:
-                _log.warning("%s", died(death, None, None))
-            elif death.busy is None:
+                _log.warning("%s", death_error(death, None, None))
+            elif seq is None:
                 raised = death
         return raised
 
     def _lose(self, death: Death) -> None:
         """Have a dead worker's tasks made again, or put an exception or an end in their places."""
-        for task, loss in self._source.lost(death):
+        for task, loss in self._source.handle_death(death):
             if loss is Loss.AGAIN or (loss is Loss.RAISED and self._mark_bad(task, death)):
+                task.hung = None  # its next worker may hang, too
                 self._table.make_again([task])
             else:
                 self._table.note_lost(task)
@@ -306,7 +311,7 @@ class Supervisor:
         if not 0 <= row < len(keys):
             return False
         if hung is None:
-            error = died(death, None, None)
+            error = death_error(death, None, None)
             told = type(error).__qualname__, str(error)
         else:
             told = "LoadTimeout", f"it took longer than hang_after={hung.limit_s:g} s"
@@ -325,7 +330,7 @@ class Supervisor:
         self._idle_deaths = 1 if delivered != self._idle_at else self._idle_deaths + 1
         self._idle_at = delivered
         if self._idle_deaths > _IDLE_DEATHS * self._backend.num_workers:
-            self._table.note_end(died(death, self._options.epoch, None))
+            self._table.note_end(death_error(death, self._options.epoch, None))
             self._abort()
 
     def _abort(self) -> None:
@@ -338,7 +343,7 @@ class Supervisor:
 
     def make_again(self, task: Task, item: Failure) -> bool:
         """Have a task made again that found no memory for its batch; False: that is raised."""
-        remedy = self._source.short_of_memory(task)
+        remedy = self._source.handle_no_memory(task)
         if remedy is Remedy.RAISE:
             if not self._table.is_stream:
                 return False
@@ -413,7 +418,7 @@ class Supervisor:
     def _await_idle(self) -> None:
         """Wait until no worker has a task; `timeout` seconds at most."""
         while self._feeder.is_busy():
-            self._is_torn = True
+            self._may_have_notice = True
             if self._feeder.take(self._options.timeout_s) is not None:
                 return  # late; or a Failure has come, which stays until it is accepted
             self._attend()

@@ -50,11 +50,15 @@ class TaskSource(Protocol):
         has, where the next `batches` are those of a built-in sampler and need nothing else.
         """
 
-    def note_share_end(self, worker_id: int) -> None:
+    def note_shard_end(self, worker_id: int) -> None:
         """Draw no more tasks for a worker, whose copy of an iterable dataset is exhausted."""
 
-    def lost(self, death: Death) -> list[tuple[Task, Loss]]:
-        """Return what becomes of the tasks of a worker that died."""
+    def handle_death(self, death: Death) -> list[tuple[Task, Loss]]:
+        """Return what becomes of the tasks of a worker that died.
 
-    def short_of_memory(self, task: Task) -> Remedy:
-        """Return what is done for a task without memory for its batch."""
+        Notes the deaths in its tasks. Of a stream it may draw tasks up to the worker's next turn,
+        so that the exception has a place.
+        """
+
+    def handle_no_memory(self, task: Task) -> Remedy:
+        """Return what is done for a task without memory for its batch; counts its tries."""

@@ -1,7 +1,7 @@
 """The position of each worker in its copy of a dataset, as states save it.
 
-Imports `reader.data` and the types that cross. WorkerCursors never change once the table of an
-epoch has them: counting makes new ones, so that a state that another thread saves is whole.
+Imports `reader.data` and the types that cross. Counting makes new WorkerCursors, so that a state
+that another thread saves is whole. Only initial states are noted in place, before anything counts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _BAD = "Load a state that was saved by a loader of this kind"
 class WorkerCursor:
     """The position of one worker. It does not change once it is among the `WorkerCursors`.
 
-    `before` and `draws` count what was drawn before the state was taken and after it: lists of
-    [how many batches, how many samples for each].
+    `before` and `draws` are lists of [number of batches, samples per batch]. `before`: batches
+    before the worker's last state; `draws`: batches since.
     """
 
     __slots__ = (
@@ -259,7 +259,10 @@ class WorkerCursors:
         return made
 
     def expect_initial_states(self) -> None:
-        """Expect the initial states of workers that do not resume; the others' are known."""
+        """Expect the initial states of workers that do not resume; the others' are known.
+
+        This and the two below change the cursors in place: call them before a batch is counted.
+        """
         for worker_id, cursor in enumerate(self.all):
             if not (cursor.made or cursor.is_ended or cursor.left):
                 self.awaited.add(worker_id)

@@ -111,7 +111,7 @@ class RowLayout:
         Args:
             fd: of the file.
             check_room: called with the bytes of the file before it has that many; raises where
-                there is no room. None: nothing is called.
+                there is no space. None: nothing is called.
             note: called with where bytes that are written begin and end. None: nothing is called.
         """
         size = self._size

@@ -91,7 +91,7 @@ class TableFolder:
         Raises:
             ConfigError: another process keeps the folder locked, and writes nothing; or others may
                 write to a table.
-            OSError: the folder cannot be written to, or has no room.
+            OSError: the folder cannot be written to, or has no space.
         """
         made_of = json.loads(json.dumps({"version": _VERSION, **made_of}))
         paths = [path for path, *_ in made_of["sources"]]

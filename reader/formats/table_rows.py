@@ -90,7 +90,7 @@ class TableRows(Dataset[dict[str, Any]]):
     Raises:
         ConfigError, ConfigTypeError: an argument that cannot be; pyarrow is missing; a file that is
             no table or differs from others; a column that arrays cannot hold, or that has nulls; a
-            table without rows, or without room in the memory.
+            table without rows, or without space in the memory.
         DatasetError: a file is damaged.
 
     >>> import pyarrow

@@ -83,7 +83,7 @@ def open_order(
     is_boundary = state is not None and state["way"] == "boundary"
     if state is not None and not is_boundary:
         order = _order(OrderKind(state["way"]), batches, batching, at, every, is_lazy, seed)
-        made: Iterator[Any] = order.enter(state, at)
+        made: Iterator[Any] = order.open_at(state, at)
         if isinstance(order, StatefulOrder) and at.batches == 0 and not at.samples:
             made = order.with_right_first(made, state.get("first"))
         return order, made

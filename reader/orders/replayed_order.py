@@ -143,7 +143,7 @@ class ReplayedOrder:
         self.origin.random.append(capture())
         yield from made
 
-    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
+    def open_at(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
         """Draw the batches before `at` again, and check that they are the same."""
         put_generators(self._batches, state.get("generators", []))
         rank = self._rank()
@@ -295,7 +295,7 @@ class StatefulOrder(ReplayedOrder):
             yield batch
         self.origin.last_iterator = self._states().get("iterator")
 
-    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
+    def open_at(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
         """Let the sampler resume from its own state."""
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))

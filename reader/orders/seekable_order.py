@@ -47,7 +47,7 @@ class SeekableOrder:
         found = self._index_batches(0)
         return iter(self._batches) if found is None else found
 
-    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
+    def open_at(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
         """Begin at a saved position."""
         if "drawn" in state:
             self._drawer.load_state_dict(state["drawn"])

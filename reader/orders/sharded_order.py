@@ -47,7 +47,7 @@ class ShardedOrder:
         self._fix(0)
         return self._batching.batches(made)
 
-    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
+    def open_at(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
         """Take this rank's share of the indices that no rank has consumed."""
         consumed = state["consumed"]
         if not is_torch_sampler(self._sampler):

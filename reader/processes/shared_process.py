@@ -124,9 +124,9 @@ class Control:
             try:
                 self._send(order, fds)
             except BlockingIOError:
-                room = select.poll()
-                room.register(self._ours, select.POLLOUT)
-                room.poll(_PATIENCE_S * 1000)
+                poll = select.poll()
+                poll.register(self._ours, select.POLLOUT)
+                poll.poll(_PATIENCE_S * 1000)
                 self._send(order, fds)
         except BlockingIOError:
             raise ReaderError(

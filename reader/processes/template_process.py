@@ -52,8 +52,8 @@ def recv_fds(sock: socket.socket, nbytes: int, flags: int = 0) -> tuple[bytes, l
     `socket.recv_fds` ignores its flags.
     """
     found = array.array("i")
-    room = socket.CMSG_SPACE(MAX_FDS * found.itemsize)
-    data, parts, _, _ = sock.recvmsg(nbytes, room, flags | socket.MSG_CMSG_CLOEXEC)
+    space = socket.CMSG_SPACE(MAX_FDS * found.itemsize)
+    data, parts, _, _ = sock.recvmsg(nbytes, space, flags | socket.MSG_CMSG_CLOEXEC)
     for level, kind, part in parts:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             found.frombytes(part[: len(part) // found.itemsize * found.itemsize])

@@ -40,10 +40,11 @@ class Tolerance:
     """The treatment of samples that fail.
 
     Attributes:
-        replaces: whether another sample takes the place; if not, the batch goes without it.
-        count: how many samples the dataset has, if any of them may take the place when none of the
-            batch can; 0: only samples of the batch may, since a sampler of the user's may leave
-            samples out.
+        replaces: whether another sample takes the place of a failed one; if not, the batch goes
+            without it.
+        count: the length of the dataset, if any sample of it may replace a failed one when none of
+            the batch can; 0: only samples of the same batch may, because the user's sampler may
+            leave samples out on purpose.
     """
 
     replaces: bool

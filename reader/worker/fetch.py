@@ -89,7 +89,7 @@ class Fetcher:
         self._snapshots.restore(cursor)
         put_rng(cursor)
 
-    def enter(self, run: int) -> WorkerSnapshot | None:  # noqa: ARG002
+    def begin_epoch(self, run: int) -> WorkerSnapshot | None:  # noqa: ARG002
         """Return the state before the first batch, if states are kept."""
         return self._snapshots.first()
 

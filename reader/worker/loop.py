@@ -256,18 +256,18 @@ class WorkerLoop:
         if self._shares:
             self._channel.pause_sharing(self.start_error is not None)
 
-    def _enter_epoch(self) -> None:
+    def _send_initial_state(self) -> None:
         """Begin the epoch now, and send its initial state."""
         context.set_task(self.base_seed, self._channel.epoch)
-        self._channel.send_initial_state(self.enter() if self.start_error is None else None)
+        self._channel.send_initial_state(self.begin_epoch() if self.start_error is None else None)
 
-    def enter(self) -> WorkerSnapshot | None:
+    def begin_epoch(self) -> WorkerSnapshot | None:
         """Begin the epoch now; returns its initial state, if states are kept.
 
         An exception of the user's code is kept, and raised in the place of the next batch.
         """
         try:
-            return self.fetcher.enter(self._channel.run)
+            return self.fetcher.begin_epoch(self._channel.run)
         except BaseException as error:
             if self._passes(error):
                 raise
@@ -294,7 +294,7 @@ class WorkerLoop:
             self.start_epoch(keys)
             return
         if kind == TaskKind.TASK_ENTER:
-            self._enter_epoch()
+            self._send_initial_state()
             return
         channel, fetcher = self._channel, self.fetcher
         epoch = channel.epoch
@@ -330,7 +330,7 @@ class WorkerLoop:
                     reseed_dataset(self._config, epoch, number)
                     fetcher.make(channel, kind, keys)
         except ArenaFull as full:
-            channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
+            channel.send_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except LoaderEnded:
             raise  # no answer is awaited
         except BaseException as error:
@@ -340,7 +340,7 @@ class WorkerLoop:
             drawn = 0
             if isinstance(fetcher, StreamFetcher):
                 drawn = fetcher.drawn_by_failure(channel)
-            channel.refuse(_carry(error, self._is_thread, row, drawn, fetcher.take_bad()))
+            channel.send_error(_carry(error, self._is_thread, row, drawn, fetcher.take_bad()))
 
     def _raise_start_error(self, fetcher: Fetcher | StreamFetcher) -> NoReturn:
         fetcher.leave_sample()

@@ -107,7 +107,7 @@ class StreamFetcher:
         self._tracker = ShardTracker(None)
         # the shares last sent to the trainer; {}: none yet; None: unknown
         self._sent_shares: dict[str, Any] | None = {}
-        self._no_room: dict[int, DrawnBatch] = {}  # batch number -> the samples drawn for it
+        self._no_memory: dict[int, DrawnBatch] = {}  # batch number -> the samples drawn for it
         self._is_inline = is_inline
         self._newest = DrawnBatch([])  # inline: of the current task
 
@@ -118,7 +118,7 @@ class StreamFetcher:
         if "dataset" in cursor:
             self._restored = _Restored.LOADED
 
-    def enter(self, run: int) -> WorkerSnapshot | None:
+    def begin_epoch(self, run: int) -> WorkerSnapshot | None:
         """Make the iterator now; returns the state before the first batch, if states are kept."""
         self._begin(run)
         before = track_shards(None)
@@ -173,7 +173,7 @@ class StreamFetcher:
         if self._run == run:
             return
         self._run = run
-        self._no_room.clear()
+        self._no_memory.clear()
         self._samples = None  # free an unfinished iterator before the next one is made
         self._snapshots.follow(None)
         self._cursor = self._given[1] if self._given[0] == run else {}
@@ -190,7 +190,7 @@ class StreamFetcher:
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
             number = keys
-            drawn = self._no_room[keys]
+            drawn = self._no_memory[keys]
         else:
             drawn = self._newest if self._is_inline else DrawnBatch([])
         # without workers, other iterators may work in this thread
@@ -201,7 +201,7 @@ class StreamFetcher:
             else:
                 self._next(channel, drawn)
         except ArenaFull:
-            self._no_room[number] = drawn
+            self._no_memory[number] = drawn
             if drawn.snapshot is not None and not drawn.is_end:
                 drawn.snapshot()  # taken now: later the dataset has moved on
             raise
@@ -209,7 +209,7 @@ class StreamFetcher:
             if self._is_inline:
                 track_shards(before)
         if kind == TaskKind.TASK_AGAIN:
-            self._no_room.pop(keys, None)
+            self._no_memory.pop(keys, None)
 
     def take_bad(self) -> tuple[BadSample, ...]:
         """Return the draws that failed since the last batch, if failures are tolerated."""

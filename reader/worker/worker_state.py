@@ -22,7 +22,7 @@ __all__ = ["EpochStart", "WorkerSnapshot", "WorkerState", "put_rng", "sends_snap
 
 
 class WorkerSnapshot(NamedTuple):
-    """The state that a worker sends with a batch.
+    """What a worker sends with a batch: its state, or only failed samples and news of its shard.
 
     `is_used_up`: nothing comes after the batch; `is_position`: the states hold the position of the
     dataset or iterator; `states`: pickled, None: none was taken; `shares`: with `has_shares`, the

@@ -26,7 +26,7 @@ def test_full_arena_is_reported_with_its_bytes_and_the_option_that_helps() -> No
     with wire() as road:
         assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
         assert road.channel.next_task() is not None
-        road.channel.refuse_full(30, 20, 10, "memory")
+        road.channel.send_full(30, 20, 10, "memory")
         item = road.feeder.take(5)
         road.feeder.accept()
         assert isinstance(item, Failure)
@@ -46,8 +46,8 @@ def test_progress_and_loss_of_a_worker_have_named_fields() -> None:
         assert road.feeder.stats()["in_flight"] == 2
         lost = road.feeder.detach(0)
         assert lost == ([0, 1], 0, False, False)
-        assert (lost.seqs, lost.busy) == ([0, 1], 0)
-        assert (lost.said_hello, lost.said_end) == (False, False)
+        assert (lost.seqs, lost.current_seq) == ([0, 1], 0)
+        assert (lost.said_hello, lost.is_used_up) == (False, False)
         assert road.feeder.stats()["in_flight"] == 0
 
 

@@ -50,7 +50,7 @@ class Pair:
         try:
             self.first.stack(Samples(nbytes // 4, during), [0, 1, 2, 3], [0, 1, 2, 3])
         except Exception:
-            self.first.refuse(b"")
+            self.first.send_error(b"")
             raise
 
     def write(self, nbytes: int) -> None:

@@ -397,7 +397,7 @@ def test_batches_handed_over_while_two_threads_count_are_counted(
     table = TaskTable(8, worker_cursors=WorkerCursors(1, 1))
     dispatcher = Dispatcher(table, TakingFeeder(), None)
     progress = Progress(0, {}, table, Position(0, 0))
-    table.hear()  # all is counted by `count`
+    table.report_first()  # all is counted by `count`
     after = WorkerCursors.after
     threads: list[threading.Thread] = []
 

@@ -228,7 +228,46 @@ def test_a_sample_that_hangs_raises_without_on_error() -> None:
         ) as caught:
             next(batches)
         assert "stay_here" in str(caught.value)
+        assert "have such samples left out by on_error='skip' or replaced by" in str(caught.value)
         assert numbers(batches) == list(range(8, 32))
+
+
+def collate_for_ever(samples: list[int]) -> list[int]:
+    stay_here(1000)
+    return samples
+
+
+def test_a_collate_fn_that_hangs_raises_under_on_error_too() -> None:
+    options: dict[str, Any] = {"batch_size": 8, "num_workers": 1, "on_error": "skip"}
+    text = (
+        r"batch 0 of epoch 0 hung: it took .* mend the dataset, or pass a larger hang_after=\."
+        r" on_error cannot help: it hung outside of a sample"
+    )
+    with (
+        DataLoader(Slow(0), collate_fn=collate_for_ever, hang_after=0.4, **options) as loader,
+        pytest.raises(DatasetError, match=text),
+    ):
+        next(iter(loader))
+
+
+class HangingStream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(5)
+        stay_here(1000)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_stream_that_hangs_again_in_its_next_worker_raises(on_error: str) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "num_workers": 1, "on_error": on_error}
+    text = (
+        r"batch 0 of epoch 0 hung: it took .* mend the dataset, or pass a larger hang_after=\."
+        r" on_error cannot help: what worker 0 would have yielded after it is lost"
+    )
+    with (
+        DataLoader(HangingStream(), hang_after=0.4, **options) as loader,
+        pytest.raises(DatasetError, match=text),
+    ):
+        list(loader)
 
 
 class Crashing(Slow):

@@ -122,7 +122,7 @@ def test_promise_beyond_the_limit_is_damage_and_no_lack_of_memory() -> None:
         os.pwrite(road.arena.fd, b"\xff" * 8, PROMISED)
         counts = road.arena.stats()
         assert counts["promised_bytes"] == counts["limit_bytes"]
-        road.channel.refuse_full(4096, 0, 0, "prefetch_factor")
+        road.channel.send_full(4096, 0, 0, "prefetch_factor")
         assert road.feeder.take(1) is None
         assert "promised is more than there may be" in _damaged(road)
         assert road.feeder.detach_all()[0].seqs == [0]

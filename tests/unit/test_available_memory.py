@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reader.available_memory import available_bytes, least_room, total_bytes
+from reader.available_memory import available_bytes, tightest_limit, total_bytes
 
 MIB = 1 << 20
 HEADROOM = 16 * MIB
@@ -113,12 +113,12 @@ def test_08_the_first_limit_to_be_reached_is_named_with_its_file(system: Path) -
     write(system / "proc/self/cgroup", "0::/pod/job\n")
     group(system / "cgroup/pod/job", "512", used=100)
     group(system / "cgroup/pod", "300", used=150)
-    room = least_room(system / "proc", system / "cgroup")
-    assert (room.limit_bytes, room.file) == (300 * MIB, system / "cgroup/pod/memory.max")
+    limit = tightest_limit(system / "proc", system / "cgroup")
+    assert (limit.limit_bytes, limit.file) == (300 * MIB, system / "cgroup/pod/memory.max")
     group(system / "cgroup/pod", "max", used=150)
     group(system / "cgroup/pod/job", "512", used=100, high="120")
-    room = least_room(system / "proc", system / "cgroup")
-    assert (room.limit_bytes, room.file) == (120 * MIB, system / "cgroup/pod/job/memory.high")
+    limit = tightest_limit(system / "proc", system / "cgroup")
+    assert (limit.limit_bytes, limit.file) == (120 * MIB, system / "cgroup/pod/job/memory.high")
     group(system / "cgroup/pod/job", "max", used=100)
-    room = least_room(system / "proc", system / "cgroup")
-    assert (room.limit_bytes, room.file) == (8192 * MIB, None)
+    limit = tightest_limit(system / "proc", system / "cgroup")
+    assert (limit.limit_bytes, limit.file) == (8192 * MIB, None)

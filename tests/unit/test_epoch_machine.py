@@ -283,7 +283,7 @@ def any_setting(draw: st.DrawFn) -> Setting:
         "workers": workers,
         "in_order": in_order,
         "window": draw(st.integers(1, 6)),
-        "room": draw(st.integers(1, 4)),
+        "flights_limit": draw(st.integers(1, 4)),
         "retries": draw(st.integers(0, 2)),
         "tolerates": draw(st.booleans()),
         "every": draw(st.integers(0, 2)),
@@ -388,7 +388,7 @@ def test_failed_start_of_an_epoch_that_was_left_is_reported_in_the_next() -> Non
 
 
 def test_failed_start_is_reported_while_another_worker_is_asked_again() -> None:
-    found = machine(Setting(sizes=(1, 0), window=4, room=1))
+    found = machine(Setting(sizes=(1, 0), window=4, flights_limit=1))
     found.short(0, False)
     found.answer(0, 2, True)
     found.fail_start(1, False, False)
@@ -398,7 +398,7 @@ def test_failed_start_is_reported_while_another_worker_is_asked_again() -> None:
 
 
 def test_step_batches_before_an_error_in_their_step_are_not_delivered() -> None:
-    found = machine(Setting(workers=1, sampler="shards", places=3, window=1, room=1))
+    found = machine(Setting(workers=1, sampler="shards", places=3, window=1, flights_limit=1))
     found.answer(0, 1, False)
     found.refuse()
     found.kill(0, False, 0, True, False)
@@ -409,7 +409,7 @@ def test_step_batches_before_an_error_in_their_step_are_not_delivered() -> None:
 
 
 def test_worker_that_dies_while_another_is_asked_again_gets_its_task_again() -> None:
-    found = machine(Setting(sizes=(1, 0), window=2, room=1))
+    found = machine(Setting(sizes=(1, 0), window=2, flights_limit=1))
     found.short(0, False)
     found.call_next(1)
     found.kill(1, False, 0, False, False)

@@ -56,7 +56,7 @@ def play(sizes: list[int], windows: list[int]) -> list[tuple[int, int]]:
             found.append((worker, sizes[worker] - left[worker]))
             left[worker] -= 1
         else:
-            source.note_share_end(worker)
+            source.note_shard_end(worker)
             assert not source.is_live(worker)
     raise AssertionError("the epoch does not end")
 
@@ -75,12 +75,12 @@ def test_01_order_is_round_robin_for_any_number_in_flight(
 def test_each_worker_is_drawn_in_turn_until_its_end_is_seen() -> None:
     _, source = source_of(3)
     assert workers_of(source, 7) == [0, 1, 2, 0, 1, 2, 0]
-    source.note_share_end(1)
-    source.note_share_end(1)
+    source.note_shard_end(1)
+    source.note_shard_end(1)
     assert [source.is_live(worker) for worker in range(3)] == [True, False, True]
     assert workers_of(source, 4) == [2, 0, 2, 0]
-    source.note_share_end(0)
-    source.note_share_end(2)
+    source.note_shard_end(0)
+    source.note_shard_end(2)
     assert draw(source) is None
     assert draw(source) is None
 
@@ -92,7 +92,7 @@ def test_death_of_a_worker_without_a_task_is_reported_in_its_turn() -> None:
     table.resize(3)
     dispatcher.send_held()
     dispatcher.hand(table.arrive(1))
-    found = source.lost(Death(1, 100, -9, [], None, True, False))
+    found = source.handle_death(Death(1, 100, -9, [], None, True, False))
     assert [(task.number, task.worker, loss) for task, loss in found] == [(4, 1, Loss.RAISED)]
     assert table[3].worker == 0  # its turn was before, and it has a task now
     assert workers_of(source, 2) == [2, 0]
@@ -103,7 +103,7 @@ def test_death_of_a_worker_without_a_task_is_reported_in_its_turn() -> None:
 def test_end_of_any_worker_at_any_time_keeps_the_others_in_turn(drawn: int, ends: int) -> None:
     _, source = source_of(3)
     before = workers_of(source, drawn)
-    source.note_share_end(ends)
+    source.note_shard_end(ends)
     seen = [worker for worker in before + workers_of(source, 4) if worker != ends]
     others = [worker for worker in range(3) if worker != ends]
     assert seen == [others[n % 2] for n in range(len(seen))]

@@ -235,7 +235,7 @@ class SimulatedPool:
         """See Backend."""
         return self.is_open
 
-    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
+    def open_epoch(self, send_starts: Callable[[], bool], progress: Any) -> None:
         """Do nothing: workers begin an epoch with its first task."""
 
     def replace_ended(self) -> list[Death]:

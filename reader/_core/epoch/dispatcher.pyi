@@ -17,7 +17,7 @@ class Dispatcher:
         table: TaskTable,
         feeder: Any,
         source: Any,
-        turns: RoundRobin | None = None,
+        round_robin: RoundRobin | None = None,
         reword: Callable[[BaseException], BaseException] | None = None,
     ) -> None: ...
     def fill(self) -> None: ...

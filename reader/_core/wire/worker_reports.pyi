@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 class LostTasks(NamedTuple):
     seqs: list[int]
-    busy: int | None
+    current_seq: int | None
     said_hello: bool
-    said_end: bool
+    is_used_up: bool
 
 class Damage(NamedTuple):
     worker: int | None

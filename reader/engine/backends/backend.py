@@ -40,16 +40,16 @@ def arena_stats(arena: Arena | None, last: dict[str, Any] | None) -> dict[str, A
 
 @dataclasses.dataclass(frozen=True)
 class Death:
-    """A worker process that ended by itself.
+    """The end of a worker process: by itself, or killed because it hung or memory was damaged.
 
     Attributes:
         worker_id: from 0.
         pid: of the process.
         exitcode: minus the number of a signal; None: not known.
         lost: the numbers of its unanswered tasks of this epoch.
-        busy: the one of them that it was at; None: it was idle.
+        current_seq: the one of them that it was at; None: it was idle.
         row: of the sample in it that it was at; -1: unknown.
-        is_told: this package ended it, or another loader reports the death.
+        is_told: it needs no report: this package ended it, or another loader reports it.
         cause: what is known of the end of a worker on another machine.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
@@ -61,7 +61,7 @@ class Death:
     pid: int
     exitcode: int | None
     lost: list[int]
-    busy: int | None
+    current_seq: int | None
     started: bool
     is_used_up: bool
     damage: Damage | None = None
@@ -171,7 +171,10 @@ class TaskFeeder(Protocol):
         """Accept the answer that was taken; `take` returns the next one from now on."""
 
     def drop_task(self, seq: int, worker_id: int, is_end: bool = False) -> None:
-        """Drop a task, and put a Failure in the place of its answer."""
+        """Put a Failure in the place of a task's answer, which will not come.
+
+        Its kind is END where `is_end`, else LOST.
+        """
 
     def ended_workers(self) -> list[int]:
         """Return the workers whose process ended and was not replaced yet."""
@@ -267,8 +270,8 @@ class Backend(Protocol):
     def is_open(self) -> bool:
         """Whether it is not closed."""
 
-    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
-        """Begin an epoch, or resume it at `cursor`.
+    def open_epoch(self, send_starts: Callable[[], bool], progress: Any) -> None:
+        """Begin an epoch, or resume it where `progress` (a Progress) is.
 
         `send_starts` sends each worker its EpochStart. The first task sends it, too; a backend that
         needs it earlier calls it here.

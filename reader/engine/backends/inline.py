@@ -76,12 +76,12 @@ class InlineBackend:
         is_at_start = loop.start_error is None and loop.base_seed == self._base_seed
         return is_at_start and self._channel.is_idle and loop.fetcher.is_stateless
 
-    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
+    def open_epoch(self, send_starts: Callable[[], bool], progress: Any) -> None:
         """Begin the epoch of the dataset now, and note the state that it has then."""
         send_starts()
         loop = self._loop
         is_stream = isinstance(loop.fetcher, StreamFetcher)
-        workers = cursor.worker_cursors
+        workers = progress.worker_cursors
         if workers is None or workers.all[0].made or (is_stream and workers.all[0].is_ended):
             if workers is not None and workers.all[0].is_ended:
                 loop.pass_end()
@@ -90,7 +90,7 @@ class InlineBackend:
             return  # seeded: `__iter__` is called when the first batch is made
         before = context.entered()
         try:
-            found = loop.enter()
+            found = loop.begin_epoch()
         finally:
             context.leave(before)
         if found is not None:

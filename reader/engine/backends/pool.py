@@ -133,7 +133,7 @@ class Pool(Finalized, abc.ABC):
         for worker_id in new:
             self._start_worker(worker_id)
         for worker_id in range(self.started):
-            self.feeder.rest(worker_id, worker_id >= count)
+            self.feeder.set_resting(worker_id, worker_id >= count)
         self._active = count
         return new
 
@@ -197,7 +197,7 @@ class Pool(Finalized, abc.ABC):
         """Whether it ends in the background."""
         return self._state is PoolState.CLOSING
 
-    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
+    def open_epoch(self, send_starts: Callable[[], bool], progress: Any) -> None:
         """Do nothing: workers begin an epoch with its first task."""
 
     @abc.abstractmethod

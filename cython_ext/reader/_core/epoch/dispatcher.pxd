@@ -18,7 +18,7 @@ cdef class Dispatcher:
     # where the batches of a built-in sampler are drawn without the source
     cdef IndexBatches batches
     cdef int64_t count             # of the dataset's samples
-    cdef RoundRobin turns
+    cdef RoundRobin round_robin
 
     cpdef fill(self)
     cdef Task draw(self)

@@ -27,28 +27,28 @@ cdef class Dispatcher:
         table: of the epoch.
         feeder: sends tasks, and keeps each answer until it is accepted.
         source: draws them; see `reader.engine.task_source.TaskSource`.
-        turns: whose turn it is to take each task; None: the least busy worker takes it.
+        round_robin: whose turn it is to take each task; None: the least busy worker takes it.
         reword: called with what the source raises; returns what is raised for it after the last
             batch.
     """
 
-    def __init__(self, TaskTable table not None, feeder, source, RoundRobin turns=None, reword=None):
+    def __init__(self, TaskTable table not None, feeder, source, RoundRobin round_robin=None, reword=None):
         self.table = table
         self.feeder = feeder
         self.rings = feeder if type(feeder) is Feeder else None
         self.times = getattr(feeder, "times", None)
         self.source = source
-        self.turns = turns
+        self.round_robin = round_robin
         self.reword = reword
         self.starts = deque()
 
     # -- drawing and sending ---------------------------------------------------------------------
 
     cpdef fill(self):
-        """Send tasks until the table has no more room, or no worker has.
+        """Draw and send tasks until the table, or every worker, has as many as it may have.
 
-        What the user's sampler raises is kept until the batches before it are delivered; what the
-        handler of a signal raises there, as for Ctrl-C, is raised at once.
+        What the user's sampler raises is kept until the batches before it are delivered. What a signal's
+        handler raises there, as for Ctrl-C, is raised at once.
         """
         cdef TaskTable table = self.table
         cdef Task task
@@ -68,7 +68,7 @@ cdef class Dispatcher:
             except BaseException as error:
                 if is_interrupt(error):
                     raise
-                self.refuse(error)
+                self.end_with(error)
                 return
 
     def draw_first(self):
@@ -81,7 +81,7 @@ cdef class Dispatcher:
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            self.refuse(error)
+            self.end_with(error)
             if not isinstance(error, Exception):
                 raise
 
@@ -107,7 +107,7 @@ cdef class Dispatcher:
     cdef Task draw_built_in(self):
         """Draw a batch of a built-in sampler without code of Python; None: the source is to draw it.
 
-        One with an index outside of the dataset is left as it was drawn.
+        If an index is outside of the dataset, the task stays DRAWN, and `encode` of the source raises the error.
         """
         cdef Indices found
         cdef Task task
@@ -121,20 +121,20 @@ cdef class Dispatcher:
         task = Task.__new__(Task)
         task.kind = TASK_INDICES
         task.payload = found.payload if is_within else found
-        if self.turns is not None:
-            task.worker = self.turns.next_worker()
+        if self.round_robin is not None:
+            task.worker = self.round_robin.next_worker()
         self.table.draw(task, is_within)
-        if self.turns is not None:
-            self.turns.pass_on(task.worker)
+        if self.round_robin is not None:
+            self.round_robin.pass_on(task.worker)
         return task
 
-    def refuse(self, error):
-        """The source raised something: it ends the epoch, after the batches before it."""
+    def end_with(self, error):
+        """End the epoch with what the source raised, after the batches before it."""
         for task in self.table.those(DRAWN, HELD):
             if (<Task>task).number == self.table.drawn - 1:
                 self.table.undraw(task)
         self.table.drain()
-        self.table.note_end(error)
+        self.table.note_end(error)  # as it is, in case Ctrl-C interrupts `reword`
         if self.reword is not None:
             self.table.note_end(self.reword(error))
 
@@ -156,8 +156,8 @@ cdef class Dispatcher:
         return True
 
     def send_held(self):
-        """Send held tasks while there is space, and the next one that is to be delivered in any case: those
-        after it may fill a table that was made smaller. Returns False if no worker has space.
+        """Send held tasks while fewer than `size` are in flight. Always send the earliest one: the loop waits for
+        it, and later tasks may already fill the table. Returns False if no worker has space.
         """
         cdef TaskTable table = self.table
         cdef Task task
@@ -179,7 +179,7 @@ cdef class Dispatcher:
 
     @property
     def has_unsent(self):
-        """Whether something is still to be sent: no worker had room, or Ctrl-C came."""
+        """Whether something is still to be sent: no worker had space, or Ctrl-C came."""
         return bool(self.table.have(HELD) or self.table.have(DRAWN) or self.starts)
 
     def send_starts(self):
@@ -222,7 +222,7 @@ cdef class Dispatcher:
         task.value = batch
 
     cpdef int hand(self, Task task) except -1:
-        """Accept an answer and count it as handed over."""
+        """Accept an answer, and note that the user has it."""
         self.accept(task)
         self.table.hand(task)
         return 0

@@ -72,15 +72,15 @@ cdef class Made:
 cdef class Handover(Finalized):
     """Base class of iterators that hand over what `prepare` made.
 
-    `prepare` sets `made`, or raises. It may be left by an exception anywhere, and is called again
-    then; what it has put into `made` is not lost.
+    `prepare` sets `made`, or raises. An exception may interrupt it anywhere; it is called again. What it
+    has put into `made` is not lost.
 
     Attributes:
         made: what comes next; None: `prepare` is called for it.
         stats: its `batches` counts what was made and is no error.
-        source: its batches are handed over as they are; what it raises, and its errors in the place
-            of batches, are left to `reword` and `prepare`. None: `prepare` makes all.
-        is_watched: with `source`, a function; while it returns True, `prepare` makes all.
+        source: the inner iterator. Its batches are returned unchanged; `reword` changes what it raises, and
+            `prepare` handles its errors in the place of batches. None: `prepare` makes everything.
+        is_watched: with `source`, a function; while it returns True, `prepare` makes everything.
     """
 
     def __cinit__(self, *args, **options):
@@ -133,7 +133,7 @@ cdef class Handover(Finalized):
         return source.made
 
     cdef Made pass_on(self):
-        """Hand over what `source` made; None: it is an error."""
+        """Hand over what `source` made, and return it; None: it is an error, which `prepare` handles."""
         cdef Handover source = self.source
         cdef Made made = self.made_by(source)
         if made.is_error:

@@ -21,8 +21,8 @@ cdef class EpochIterator(Handover):
     cdef double slow_s
     cdef double waited_s           # seconds waited in a step that was left to the epoch
 
-    cdef bint is_made(self) except -1
+    cdef bint try_usual_step(self) except -1
     cdef bint take_step(self) except -1
     cdef bint make_step(self) except -1
-    cdef int land(self, Task task, object item) except -1
+    cdef int set_made(self, Task task, object item) except -1
     cdef int hand(self, Task task, bint is_batch) except -1

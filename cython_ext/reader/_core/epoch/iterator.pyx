@@ -29,13 +29,14 @@ cdef class EpochIterator(Handover):
     says that none was kept before it (`TaskTable.is_plain`). Any other is left, unchanged, to the epoch.
 
     Args:
-        epoch: a `reader.engine.epoch.Epoch`: makes what is no usual step.
+        epoch: a `reader.engine.epoch.Epoch`: takes all other steps.
         dispatcher: draws and sends the tasks.
         convert: makes the user's batch, in a usual step.
         stats: counted up.
         is_usual: steps may be usual ones.
-        looks_for_end: once there are no more tasks to send, the epoch makes all.
-        slow_s: a batch that this thread makes in more seconds is told; None: none is.
+        looks_for_end: with prefetch_next_epoch: when the source has no more tasks, the epoch takes every step,
+            because it must begin the next epoch.
+        slow_s: log each batch that this thread took longer than this to make; None: log none.
     """
 
     def __init__(self, epoch, Dispatcher dispatcher not None, convert, WaitStats stats not None, bint is_usual,
@@ -87,15 +88,15 @@ cdef class EpochIterator(Handover):
     cdef int make(self) except -1:
         if self.awaits_states:
             self.awaits_states = self.epoch.awaits_initial_states
-        elif self.is_usual and self.is_made():
+        elif self.is_usual and self.try_usual_step():
             return 0
         self.made = self.epoch.next_made()
         self.stats.last_wait_s += self.waited_s
         self.waited_s = 0
         return 0
 
-    cdef bint is_made(self) except -1:
-        """Make the next batch, if that is a usual step. Returns whether it was."""
+    cdef bint try_usual_step(self) except -1:
+        """Take the next step, if it is a usual one. Returns whether it was."""
         if self.table.has_news:
             self.epoch.count()
         if not self.table.is_plain():
@@ -109,8 +110,8 @@ cdef class EpochIterator(Handover):
             raise
 
     cdef bint take_step(self) except -1:
-        """See `is_made`. If it was no usual step, nothing has changed, except that tasks may have been sent.
-        It may be left by an exception anywhere, and is taken again then."""
+        """See `try_usual_step`. If it was no usual step, nothing has changed, except that tasks may have been
+        sent. An exception may interrupt it anywhere; it is then taken again."""
         cdef LoDTensorArray item
         cdef Task task
         if not self.table.awaits() or not self.rings.is_here():
@@ -127,11 +128,11 @@ cdef class EpochIterator(Handover):
         self.dispatcher.fill()  # runs the user's sampler; Ctrl-C there loses no batch
         if (self.looks_for_end and self.table.is_drained) or not self.table.is_plain():
             return False
-        self.land(task, item)
+        self.set_made(task, item)
         return True
 
     cdef bint make_step(self) except -1:
-        """Have this thread make the next batch; else as `take_step`."""
+        """As `take_step`, where this thread makes the batch."""
         if not self.local.channel.is_here():
             return False
         self.dispatcher.fill()
@@ -145,21 +146,21 @@ cdef class EpochIterator(Handover):
         if self.stats.last_wait_s > self.slow_s:
             self.epoch.tell_slow()
         if type(found) is UserBatch:
-            self.land(self.table.arrive((<UserBatch>found).seq), found)
+            self.set_made(self.table.arrive((<UserBatch>found).seq), found)
         elif type(found) is LoDTensorArray:
-            self.land(self.table.arrive((<LoDTensorArray>found).seq), found)
+            self.set_made(self.table.arrive((<LoDTensorArray>found).seq), found)
         else:
             self.waited_s = self.stats.last_wait_s
             return False
         return True
 
-    cdef int land(self, Task task, object item) except -1:
-        """Make the user's batch of an item, unless it is one, and have it handed over next."""
+    cdef int set_made(self, Task task, object item) except -1:
+        """Make the user's batch of an item, unless it is one, and set `made`: it is handed over next."""
         cdef Made made = Made.__new__(Made)
         cdef bint is_users = type(item) is UserBatch
         made.task = task
         task.snapshot = (<UserBatch>item).attached if is_users else (<LoDTensorArray>item).attached
-        task.logged = (<UserBatch>item).number if is_users else (<LoDTensorArray>item).number
+        task.log_number = (<UserBatch>item).number if is_users else (<LoDTensorArray>item).number
         try:
             made.value = (<UserBatch>item).value if is_users else self.convert(item)
         except Exception as error:
@@ -186,6 +187,6 @@ cdef class EpochIterator(Handover):
     cdef int hand(self, Task task, bint is_batch) except -1:
         self.dispatcher.hand(task)
         self.stats.batches += is_batch
-        if task.logged and self.dispatcher.times is not None:
-            self.dispatcher.times.note_handed(task.logged)
+        if task.log_number and self.dispatcher.times is not None:
+            self.dispatcher.times.note_handed(task.log_number)
         return 0

@@ -32,7 +32,7 @@ cdef class Task:
     cdef public bint is_end
     cdef public int part
     cdef public int parts
-    cdef public unsigned long long logged
+    cdef public unsigned long long log_number
     cdef public int tries
     cdef public object deaths
     cdef public object hung
@@ -58,8 +58,8 @@ cdef class TaskTable:
     cdef set answered              # workers of which an answer was accepted
     cdef Task again                # the one that is asked for once more, before all others
     cdef readonly object worker_cursors
-    cdef readonly bint is_heard
-    cdef bint has_news             # something was handed over that is to be counted soon
+    cdef readonly bint reports_first
+    cdef readonly bint has_news    # what was handed over is to be counted now: a lot, or one with a snapshot
 
     cdef int move(self, Task task, TaskState to) except -1
     cdef int64_t have(self, TaskState state) noexcept

@@ -47,13 +47,15 @@ cdef class Task:
         turn: its place in the order of delivery: the number that it had first.
         state: where it is.
         value: in state ASIDE the answer, as a copy outside of the arena; LANDED: the user's batch.
-        snapshot: once it is answered, the state that its worker sent with it, or None.
+        snapshot: once it is answered, what its worker sent with it, or None: states, samples that failed, the end
+            of its shard.
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
         is_error: an exception was delivered in the batch's place.
-        is_end: the worker's share is over. Nothing was delivered, or, with `is_error`, the exception of its death.
+        is_end: this worker delivers no more batches: its shard is exhausted, or, with `is_error`, it died, and
+            the exception was delivered.
         part: its number among the batches of its step, from 0.
         parts: how many batches its step has; 0: this one alone.
-        logged: the number of its batch in the log of times; 0: nobody asks when it was handed over.
+        log_number: one more than the place of its batch in the log of times; 0: no profile runs.
         tries: how often there was no memory for its batch.
         deaths: the workers that died at it.
         hung: what is known of its worker, if that was killed because it hung; see Watchdog.
@@ -106,7 +108,8 @@ cdef class TaskTable:
         is_drained: the source has no more.
         is_closed: no batch can be taken any more.
         error: what the epoch ends with, after the batches before it; None: nothing.
-        is_heard: what is handed over is told to somebody before it is counted; see `countable`.
+        reports_first: `Progress` must read each handed task (its snapshot, its failed samples) before the table
+            drops it; see `hand`.
     """
 
     def __init__(self, int64_t size, int64_t first=0, bint in_order=True, bint is_stream=False, passed=(),
@@ -121,7 +124,7 @@ cdef class TaskTable:
         self.answered = set()
         self.last_worker = last_worker
         self.worker_cursors = worker_cursors
-        self.is_heard = is_stream
+        self.reports_first = is_stream
 
     def resize(self, int64_t size):
         """Allow this many unanswered tasks from now on; tasks in flight are kept."""
@@ -131,9 +134,9 @@ cdef class TaskTable:
         """Note that no more batches can be taken."""
         self.is_closed = True
 
-    def hear(self):
-        """Report what is handed over before it is counted; see `countable`."""
-        self.is_heard = True
+    def report_first(self):
+        """Keep each handed task until `Progress` has read and counted it; see `hand`."""
+        self.reports_first = True
 
     def begin_with(self, worker_cursors):
         """Begin at these positions of the workers; call it before anything is handed over."""
@@ -175,7 +178,7 @@ cdef class TaskTable:
         return found
 
     cpdef draw(self, Task task, bint is_ready=False):
-        """A task was drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
+        """Add a task that was drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
         task.number = task.turn = self.drawn
         self.move(task, HELD if is_ready else DRAWN)
         self.drawn += 1
@@ -190,13 +193,13 @@ cdef class TaskTable:
         self.draw(task, True)
         return task
 
-    def draw_from(self, iterator, RoundRobin turns=None, list torn=None):
+    def draw_from(self, iterator, RoundRobin round_robin=None, list torn=None):
         """Draw keys from the iterator of a sampler into a new task; returns it, or None: there are no more.
 
         If a handler of a signal raised in the iterator's own code, which may have ended the iterator, True
         is appended to ``torn``, before any other signal is handled.
         """
-        cdef int worker = -1 if turns is None else turns.next_worker()
+        cdef int worker = -1 if round_robin is None else round_robin.next_worker()
         cdef Task task
         found = []
         draw_into(found, iterator, 1, torn)
@@ -206,12 +209,12 @@ cdef class TaskTable:
         task.payload = found[0]
         task.worker = worker
         self.draw(task)
-        if turns is not None:
-            turns.pass_on(worker)
+        if round_robin is not None:
+            round_robin.pass_on(worker)
         return task
 
     def ready(self, Task task not None, int kind, payload, mark=None, int part=0, int parts=0):
-        """The keys of a drawn task can be sent as `payload`; one that was delivered in an earlier run counts."""
+        """Have a drawn task sent as `payload`; one that was delivered in an earlier run is counted instead."""
         task.kind, task.payload, task.part, task.parts = kind, payload, part, parts
         task.mark = self.last_mark = mark
         if task.number in self.passed:
@@ -222,12 +225,15 @@ cdef class TaskTable:
             self.move(task, HELD)
 
     def undraw(self, Task task not None):
-        """The keys that were drawn last are refused: they are no task."""
+        """Drop the task that was drawn last: its keys are not valid."""
         self.move(task, GONE)
         self.drawn -= 1
 
     def note_lost(self, Task task not None):
-        """Something else comes in the place of its answer."""
+        """Note that the worker will not answer the task; the feeder queues a Failure instead.
+
+        A held task counts as sent, so that nobody sends it.
+        """
         if task.state == HELD:
             self.move(task, SENT)
 
@@ -249,7 +255,7 @@ cdef class TaskTable:
         self.again = task
 
     cpdef Task arrive(self, int64_t number):
-        """The answer to a task is here, and stays with the feeder until it is accepted."""
+        """Note that the answer to a task has come; it stays with the feeder until it is accepted."""
         cdef Task task = self.tasks.get(number)
         if task is None:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
@@ -258,8 +264,11 @@ cdef class TaskTable:
         return task
 
     cdef int hand(self, Task task) except -1:
-        """The user has it, or what stands in its place."""
-        if (not self.is_heard and task.snapshot is None and task.number == self.delivered
+        """Note that the user has the batch, or the exception in its place.
+
+        The next task in order, with nothing to report, is counted and dropped at once.
+        """
+        if (not self.reports_first and task.snapshot is None and task.number == self.delivered
                 and task.state != HANDED):
             self.move(task, GONE)
             self.delivered += 1
@@ -272,7 +281,7 @@ cdef class TaskTable:
         return 0
 
     cdef int close_gap(self) except -1:
-        """Count those that were delivered early, as far as none lacks before them."""
+        """Count the batches that were delivered early, up to the first that the user has not got."""
         cdef Task task
         while True:
             task = self.tasks.get(self.delivered)
@@ -283,11 +292,11 @@ cdef class TaskTable:
             self.mark = task.mark
 
     def begin(self, mark):
-        """The order is known: nothing of it was delivered but what its first mark says."""
+        """Begin at the mark of an order that was just opened."""
         self.mark = self.last_mark = mark
 
     def drain(self):
-        """The source has no more."""
+        """Note that the source has no more tasks."""
         self.is_drained = True
 
     def note_end(self, error):
@@ -295,14 +304,14 @@ cdef class TaskTable:
         self.error = error
 
     def drop_error(self):
-        """The user has the error."""
+        """Note that the user got the error."""
         self.error = None
 
     def drop(self):
-        """Drop all that the user has not got; none of it counts.
+        """Drop each task that the user has not got; none of them counts.
 
-        In order, an exception that he got before the batches of its group does not count either: it will
-        come again.
+        If, in order, an exception was raised before earlier batches of its group were delivered, drop it too. A
+        resume raises it again.
         """
         cdef Task task
         cdef list dropped
@@ -318,11 +327,11 @@ cdef class TaskTable:
     # -- counting --------------------------------------------------------------------------------
 
     def countable(self):
-        """Return the tasks that the user got and that can be counted, in the order of their turns.
+        """Return the tasks that the user got and that can be counted, in the order of their round_robin.
 
-        In an ordered epoch these are the ones before the first that he has not got: a batch of a group
-        that waits for the others comes before an exception that was raised meanwhile. Else the batches of
-        each worker are, if positions are the workers' own.
+        In order, these are the tasks before the first one that the user has not got: a batch that waits for its
+        group comes before an exception that was raised meanwhile. Out of order, all are, and of a stream those
+        of each worker before the first one of this worker that the user has not got.
         """
         cdef Task task
         cdef list found
@@ -345,7 +354,7 @@ cdef class TaskTable:
     def count(self, list tasks not None, worker_cursors):
         """Count tasks; `worker_cursors` are the positions of the workers behind them.
 
-        Another thread may have counted some of them meanwhile: then nothing is done, and False returned.
+        Return False, and change nothing, if another thread has counted some of them meanwhile.
         """
         cdef Task task
         for task in tasks:
@@ -363,11 +372,6 @@ cdef class TaskTable:
         self.has_news = False
         return True
 
-    @property
-    def is_due(self):
-        """Whether what was handed over is to be counted now: it is a lot, or has a snapshot."""
-        return self.has_news
-
     def position(self):
         """Return `delivered`, `mark`, the numbers of batches that were delivered before an earlier one, and
         `worker_cursors`, of one moment."""
@@ -384,12 +388,13 @@ cdef class TaskTable:
         return self.in_order or self.drawn - self.delivered < MAX_LAG
 
     cdef bint is_plain(self) noexcept:
-        """Whether a batch that comes is handed over at once: none was kept before it."""
+        """Whether the next batch can go straight to the user: nothing has landed, is set aside or is asked for
+        again, and the epoch is open."""
         return not self.have(LANDED) and not self.have(ASIDE) and self.again is None and not self.is_closed
 
     @property
     def is_over(self):
-        """Whether the source has no more, and all it had was answered."""
+        """Whether the source has no more tasks, and the answer to each was accepted and taken up."""
         return self.is_drained and not self.is_awaiting and not self.have(ASIDE)
 
     @property
@@ -426,26 +431,26 @@ cdef class TaskTable:
         return [] if task is None or task.state == DRAWN else task.keys
 
     def those(self, *states):
-        """Return the tasks in some states, in the order of their turns."""
+        """Return the tasks in some states, in the order of their round_robin."""
         cdef int wanted = 0
         for state in states:
             wanted |= 1 << <int>state
         return sorted(self.in_states(wanted), key=turn_of)
 
     def unanswered(self):
-        """Return the tasks whose answer was not accepted, in the order of their turns."""
+        """Return the tasks whose answer was not accepted, in the order of their round_robin."""
         return self.those(HELD, SENT, ARRIVED)
 
-    def held_by(self, worker):
-        """Return the tasks of a worker that it has not got."""
+    def unsent_tasks_of(self, worker):
+        """Return the tasks meant for a worker that were not sent to it."""
         return [task for task in self.those(HELD) if task.worker == worker]
 
     def loads(self):
-        """Return how many tasks each worker has."""
+        """Return how many tasks each worker has or is to get."""
         return Counter([task.worker for task in self.in_states(1 << <int>HELD | 1 << <int>SENT)])
 
     def is_before_turn(self, Task task not None):
-        """Whether an answer has come before one that is asked for again."""
+        """Whether the answer must wait, because another task's is asked for again and comes first."""
         return self.again is not None and task is not self.again
 
     @property

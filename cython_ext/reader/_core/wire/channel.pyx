@@ -289,7 +289,7 @@ cdef class WorkerChannel:
                 lacks = self.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
             rd_task_pop(self.c, task)
             if lacks:
-                self.refuse_full(lacks, self.heap.left, self.heap.left, "memory")
+                self.send_full(lacks, self.heap.left, self.heap.left, "memory")
                 continue
             self.is_resting = False
             return kind, keys
@@ -491,7 +491,7 @@ cdef class WorkerChannel:
         self.write(made[0])
         made.clear()
 
-    def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
+    def send_full(self, need_bytes, have_bytes, limit_bytes, knob):
         """Answer the current task with FULL: there is no memory for its batch."""
         cdef rd_record record = self.record(RD_FULL)
         record.need_bytes = need_bytes
@@ -501,7 +501,7 @@ cdef class WorkerChannel:
         store_relaxed_i64(&self.c.at_since_ns, 0)
         self.send(&record)
 
-    def refuse(self, failure):
+    def send_error(self, failure):
         """Answer the current task with an error: encoded bytes, or in a thread the object."""
         self.send_payload(RD_ERROR, failure)
 
@@ -530,7 +530,7 @@ cdef class WorkerChannel:
         try:
             self.carry(&record, payload)
         except ArenaFull as full:
-            return self.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes,
+            return self.send_full(full.need_bytes, full.have_bytes, full.limit_bytes,
                                     full.knob) or 0
         store_relaxed_i64(&self.c.at_since_ns, 0)
         return self.send(&record)
@@ -577,6 +577,6 @@ cdef class WorkerChannel:
             rd_record_seal(self.arena.c, record)
         if rd_result_push(self.arena.c, self.worker_id, record):
             rd_arena_damage(self.arena.c, self.worker_id)  # ends a process: its counts are damaged
-            raise InternalError("a worker's result ring is full; the window should rule that out")
+            raise InternalError("a worker's result ring is full; flights_limit should rule that out")
         rd_result_tell(self.arena.c, record, self.bell)
         return 0

@@ -26,7 +26,7 @@ cdef class Feeder:
     cdef readonly TimesLog times   # of what was taken
     cdef int64_t asked_ns          # when the consumer asked for the next item; 0: it has not
     cdef dict failed               # by worker: the Failure of one that could not start and was not replaced
-    cdef dict untold               # those of `failed` that `failed_worker` has not returned in this run
+    cdef dict unreported               # those of `failed` that `failed_worker` has not returned in this run
     cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
@@ -36,7 +36,7 @@ cdef class Feeder:
 
     cdef void flush(self) noexcept
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
-    cdef int refuse(self, rd_record* record, error) except -1
+    cdef int report_damage(self, rd_record* record, error) except -1
     cdef object open_taken(self)
     cdef void note_taken(self, uint64_t seq) noexcept
     cdef int give_way(self) except -1

@@ -58,8 +58,11 @@ cdef class Feeder:
     """Moves batches from workers to one consumer.
 
     ``arena``: the pool's; ``nworkers``; ``window``: most batches dispatched and not yet taken;
-    ``side``: a SideTable when the workers are threads of this process. Only one thread at a time
-    may call the methods, in the process that made the Feeder.
+    ``side``: a SideTable when the workers are threads of this process.
+
+    The methods are for the consumer: one thread at a time, in the process that made the Feeder. While it is in
+    `take`, any thread may call `worker_progress`, `worker_counts`, `paused_s`, `clock_s`, `stats`, `queued` and
+    `notify`, which read atomics or take the lock; and `begin_run` and then `close`, to end the epoch and the pool.
     """
 
     def __init__(self, Arena arena not None, uint32_t nworkers, uint64_t window,
@@ -71,7 +74,7 @@ cdef class Feeder:
         self.schemas = {}
         self.damaged = []
         self.failed = {}
-        self.untold = {}
+        self.unreported = {}
         self.available_bytes = available_bytes
         self.heap = Heap(arena, nworkers, 2, available_bytes)
         self.fork_generation = process_ledger().fork_generation
@@ -293,12 +296,12 @@ cdef class Feeder:
         store_relaxed_u32(&self.s.workers[worker].said_hello, 0)
         pthread_mutex_unlock(&self.s.lock)
         self.failed.pop(worker, None)
-        self.untold.pop(worker, None)
+        self.unreported.pop(worker, None)
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
-    def rest(self, uint32_t worker, bint rests):
-        """Give a worker only tasks meant for it from now on, or again all."""
-        self.s.workers[worker].rests = rests
+    def set_resting(self, uint32_t worker, bint is_resting):
+        """Let a worker rest: `dispatch` gives it a task only where it names the worker. False: any, again."""
+        self.s.workers[worker].is_resting = is_resting
 
     def detach(self, uint32_t worker):
         """Detach a worker whose process is reaped; return its LostTasks.
@@ -325,24 +328,24 @@ cdef class Feeder:
         w.ended = 0
         w.alive = 0
         hello = bool(load_relaxed_u32(&w.said_hello))
-        busy = None
+        current_seq = None
         at_seq = load_relaxed_u64(&heap.at_seq)
         if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) == self.s.run \
                 and at_seq in seqs:
-            busy = at_seq
+            current_seq = at_seq
         if load_relaxed_u32(&rd_share_at(self.s.arena, worker).entered):
-            busy = None  # it died at a row of another worker's batch, which the maker will make
-        if self.s.check is not NULL:  # only the damaged worker's batch counts as busy
-            busy = None
+            current_seq = None  # it died at a row of another worker's batch, which the maker will make
+        if self.s.check is not NULL:  # only the damaged worker was at a batch
+            current_seq = None
             if worker == self.s.damaged_worker and self.s.damaged_seq in seqs:
-                busy = self.s.damaged_seq
+                current_seq = self.s.damaged_seq
         store_relaxed_i64(&heap.at_since_ns, 0)
         store_relaxed_u64(&heap.task_tail, w.task_tail)
         store_u64(&heap.task_head, w.task_tail)
         store_u32(&heap.task_waiting, 0)
-        said_end = w.end_run == self.s.run
+        is_used_up = w.end_run == self.s.run
         pthread_mutex_unlock(&self.s.lock)
-        return LostTasks(seqs, busy, hello, said_end)
+        return LostTasks(seqs, current_seq, hello, is_used_up)
 
     def ended_workers(self):
         """Return the numbers of worker processes that have ended and are not detached yet."""
@@ -373,8 +376,8 @@ cdef class Feeder:
                                              open_payload(&record, self.side))
                     return self.failed[i]
                 except Damaged as error:
-                    self.refuse(&record, error)
-        return self.untold.popitem()[1] if self.untold else None
+                    self.report_damage(&record, error)
+        return self.unreported.popitem()[1] if self.unreported else None
 
     @property
     def has_initial_states(self):
@@ -393,7 +396,7 @@ cdef class Feeder:
         try:
             return last_state(&record, self.side)
         except Damaged as error:
-            self.refuse(&record, error)
+            self.report_damage(&record, error)
             return None
 
     @property
@@ -441,8 +444,8 @@ cdef class Feeder:
         store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
-        self.untold = dict(self.failed)
-        if self.untold:
+        self.unreported = dict(self.failed)
+        if self.unreported:
             queue_notify(&self.s.queue)
         self.release_damaged()
         if self.side is not None:
@@ -600,8 +603,8 @@ cdef class Feeder:
             queue_notify(&self.s.queue)
         return self.open_taken() if rc == DONE else None
 
-    cdef int refuse(self, rd_record* record, error) except -1:
-        """Order a batch that was damaged after it came to be made again; kill all workers."""
+    cdef int report_damage(self, rd_record* record, error) except -1:
+        """Have a worker make a batch again, because its bytes were damaged after it arrived; kill all workers."""
         cdef bytes seen = error.seen.encode()
         pthread_mutex_lock(&self.s.lock)
         if record.kind != RD_FAILED and record.kind != RD_STATE:
@@ -623,7 +626,7 @@ cdef class Feeder:
                 self.note_taken(record.seq)
         except Damaged as error:
             if not error.is_sealed:
-                return self.refuse(record, error) or None
+                return self.report_damage(record, error) or None
             self.current = Failure(FailureKind.REFUSED, record.seq, self.s.epoch, record.worker,
                                    f"{error.check.decode()} ({error.seen})")
             drop(&self.s, record)
@@ -700,7 +703,7 @@ cdef class Feeder:
         and workers' hellos included; ``reordered``: results that came before earlier ones (many: some
         batches take far longer than others); ``trimmed``: slots whose memory the reader thread freed;
         ``in_flight``: tasks without an answer so far; ``queued``: batches that wait for the consumer (near
-        0: it starves; near the window: workers wait).
+        0: it starves; near ``window``: workers wait).
         """
         cdef uint32_t i
         cdef uint64_t received, reordered, trimmed, in_flight = 0

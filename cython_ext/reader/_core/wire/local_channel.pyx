@@ -242,11 +242,11 @@ cdef class LocalChannel:
         """See WorkerChannel."""
         self.answer = Failure(FailureKind.END, self.seq, self.epoch, 0, state)
 
-    def refuse(self, failure):
+    def send_error(self, failure):
         """Keep an exception in the place of the batch."""
         self.answer = Failure(FailureKind.ERROR, self.seq, self.epoch, 0, failure)
 
-    def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
+    def send_full(self, need_bytes, have_bytes, limit_bytes, knob):
         """Keep a Failure: there is no memory for the batch."""
         self.answer = Failure(FailureKind.FULL, self.seq, self.epoch, 0, None, need_bytes,
                               have_bytes, limit_bytes, knob)

@@ -82,7 +82,7 @@ cdef class AnswerRelay:
         if kind != TASK_ENTER:
             lacks = channel.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
             if lacks:
-                channel.refuse_full(lacks, channel.heap.left, channel.heap.left, "memory")
+                channel.send_full(lacks, channel.heap.left, channel.heap.left, "memory")
                 return None
         return kind, keys
 
@@ -247,7 +247,7 @@ cdef class TaskRelay:
                 slot = channel.heap.alloc(max(nbytes, <uint64_t>1))
                 copy_bytes(channel.arena.c.base + slot.start, view.buf, nbytes)
             except ArenaFull as full:
-                channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
+                channel.send_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
                 return 0
             finally:
                 PyBuffer_Release(&view)

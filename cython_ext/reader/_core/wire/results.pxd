@@ -11,7 +11,7 @@ cdef enum:
 # A task that a worker has and has not answered.
 cdef struct flight:
     uint64_t seq
-    uint32_t run           # the run in which it counts as lost; without a batch: another run
+    uint32_t run           # the run in which `detach` reports it as lost; without a batch: the run before
     uint32_t sent_run      # the run in which it was sent
     uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
 
@@ -19,7 +19,7 @@ cdef struct flight:
 cdef struct worker_side:
     int pidfd              # readable when the process ended; -1: a thread, or gone
     int alive              # whether it takes tasks
-    int rests              # whether it takes only tasks meant for it
+    int is_resting              # whether it takes only tasks meant for it
     uint32_t said_hello    # atomic: also read without the lock
     uint32_t end_run       # the run in which it last answered END; 0 = never
     int owes_state          # it was asked for its initial state, and has not sent it

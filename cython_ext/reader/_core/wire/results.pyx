@@ -168,7 +168,7 @@ cdef void note_damage(feed_state* s) noexcept nogil:
 
 
 cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil:
-    """Order a batch that was damaged after it came to be made again. Call with the lock held.
+    """Have a worker make a batch again, because its bytes were damaged after it arrived. Call with the lock held.
 
     Its task is in flight again, and `detach` reports it as lost. Batches queued behind it wait for it
     again.
@@ -315,7 +315,7 @@ cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil:
         count = s.workers[i].count
         if not s.workers[i].alive or count >= s.flights_limit:
             continue
-        if (worker >= 0 and i != <uint32_t>worker) or (worker < 0 and s.workers[i].rests):
+        if (worker >= 0 and i != <uint32_t>worker) or (worker < 0 and s.workers[i].is_resting):
             continue
         heap = rd_heap_at(s.arena, i)
         if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) != s.run:
@@ -338,7 +338,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     cdef int rc
     f.seq = task.seq
     f.sent_run = task.run
-    f.run = task.run - (not is_batch)  # an earlier run: no batch is lost with it
+    f.run = task.run - (not is_batch)  # no batch: the run before, so that `detach` does not report it as lost
     f.spill = task.spill
     if is_batch:
         times = &s.times[task.seq & s.mask]
@@ -373,7 +373,7 @@ cdef void enqueue(feed_state* s, rd_record* record) noexcept nogil:
 
 
 cdef void advance(feed_state* s) noexcept nogil:
-    """Push the results that are next in order into the queue; the window keeps it from filling."""
+    """Push the results that are next in order into the queue; the table's size keeps it from filling."""
     cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
     if s.owing:
         return  # initial states first: a lost batch may have to be made again from one

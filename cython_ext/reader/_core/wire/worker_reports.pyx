@@ -11,11 +11,11 @@ from reader._core.memory.wait cimport load_relaxed_i64, load_relaxed_u32, load_r
 from reader._core.wire.results cimport feed_state, paused_between
 
 
-class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
+class LostTasks(collections.namedtuple("LostTasks", "seqs current_seq said_hello is_used_up")):
     """The tasks of a worker that has ended: see `Feeder.detach`.
 
-    ``seqs``: batches of the current run that it had not answered, oldest first; ``busy``: the one
-    it was making, or None; ``said_hello``: whether it had started; ``said_end``: whether its copy
+    ``seqs``: batches of the current run that it had not answered, oldest first; ``current_seq``: the one
+    it was making, or None; ``said_hello``: whether it had started; ``is_used_up``: whether its copy
     of an iterable dataset was exhausted in this run.
     """
 
