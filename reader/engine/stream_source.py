@@ -18,6 +18,7 @@ from reader.errors import InternalError
 
 __all__ = ["StreamSource"]
 
+_NEXT = int(TaskKind.TASK_NEXT)
 _MOST_TRIES = 2  # for a batch that found no memory
 
 
@@ -62,22 +63,23 @@ class StreamSource:
 
     def draw(self) -> Task | None:
         """Draw a task for the worker whose turn it is; None: every share has ended."""
-        table, count = self._table, len(self._shares)
-        turns = [(table.last_worker + 1 + step) % count for step in range(count)]
-        live = [worker_id for worker_id in turns if self._shares[worker_id].is_live]
-        if not live:
+        table, shares = self._table, self._shares
+        worker_id = table.last_worker
+        for _ in shares:
+            worker_id = (worker_id + 1) % len(shares)
+            if shares[worker_id].is_live:
+                break
+        else:
             return None
-        worker_id = live[0]
         if not table.in_order:  # skip workers that have more tasks than another one
             loads = table.loads()
+            turns = (*range(worker_id, len(shares)), *range(worker_id))
+            live = [each for each in turns if shares[each].is_live]
             worker_id = min(live, key=loads.__getitem__)
-        task = Task(TaskKind.TASK_NEXT, b"", worker_id)
-        table.draw(task)
-        return task
+        return table.draw_ready(_NEXT, b"", worker_id)
 
     def encode(self, task: Task) -> None:
-        """Do nothing: a task of a stream has no keys."""
-        self._table.ready(task, task.kind, task.payload)
+        """Do nothing: each task is drawn ready for sending."""
 
     def note_share_end(self, worker_id: int) -> None:
         """Skip a worker from now on."""
@@ -146,7 +148,6 @@ class StreamSource:
             task = self.draw()
             if task is None:
                 raise InternalError(f"worker {worker_id} is exhausted and was to have a task")
-            self.encode(task)
             if task.worker == worker_id:
                 return task
 

@@ -127,7 +127,7 @@ PROGRAM = """
     [
         pytest.param(
             id=str(seed),
-            marks=pytest.mark.compares(Story(PROGRAM, args=(str(seed),), attempts=3, limit_s=10.0)),
+            marks=pytest.mark.compares(Story(PROGRAM, args=(str(seed),), attempts=3)),
         )
         for seed in range(6)
     ],

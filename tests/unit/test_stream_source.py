@@ -29,8 +29,6 @@ def draw(source: StreamSource) -> Task | None:
     """Return the next task, ready to be sent."""
     task = source.draw()
     if task is not None:
-        assert task.state == TaskState.DRAWN
-        source.encode(task)
         assert (task.state, task.kind, task.payload) == (TaskState.HELD, TaskKind.TASK_NEXT, b"")
     return task
 

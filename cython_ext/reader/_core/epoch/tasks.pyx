@@ -165,12 +165,30 @@ cdef class TaskTable:
         """How many tasks are in a state."""
         return self.counts[<int>state]
 
+    cdef list in_states(self, int states):
+        """Return the tasks in some states, each a bit of `states`, in the order in which they were drawn."""
+        cdef Task task
+        cdef list found = []
+        for task in self.tasks.values():
+            if states >> <int>task.state & 1:
+                found.append(task)
+        return found
+
     cpdef draw(self, Task task, bint is_ready=False):
         """A task was drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
         task.number = task.turn = self.drawn
         self.move(task, HELD if is_ready else DRAWN)
         self.drawn += 1
         self.last_worker = task.worker
+
+    cpdef Task draw_ready(self, int kind, payload, int worker):
+        """Draw a task that is ready for sending, and return it."""
+        cdef Task task = Task.__new__(Task)
+        task.kind = kind
+        task.payload = payload
+        task.worker = worker
+        self.draw(task, True)
+        return task
 
     def draw_from(self, iterator, RoundRobin turns=None, list torn=None):
         """Draw keys from the iterator of a sampler into a new task; returns it, or None: there are no more.
@@ -290,10 +308,10 @@ cdef class TaskTable:
         cdef list dropped
         if self.tasks is None:
             return  # the garbage collector was here
-        dropped = [each for each in self.tasks.values() if each.state not in (HANDED, EARLY)]
+        dropped = self.in_states(~(1 << <int>HANDED | 1 << <int>EARLY))
         if self.in_order and dropped:
             first = min([each.turn for each in dropped])
-            dropped += [each for each in self.tasks.values() if each.state == HANDED and each.turn > first]
+            dropped += [each for each in self.in_states(1 << <int>HANDED) if each.turn > first]
         for task in dropped:
             self.move(task, GONE)
 
@@ -313,7 +331,7 @@ cdef class TaskTable:
         found = [each for each in self.tasks.values() if each.state == HANDED]
         if self.is_stream or self.in_order:
             found.sort(key=turn_of)
-            waiting = [each for each in self.tasks.values() if each.state not in (HANDED, EARLY)]
+            waiting = self.in_states(~(1 << <int>HANDED | 1 << <int>EARLY))
             if self.in_order and waiting:
                 first = min([each.turn for each in waiting])
                 found = [each for each in found if each.turn < first]
@@ -353,7 +371,7 @@ cdef class TaskTable:
     def position(self):
         """Return `delivered`, `mark`, the numbers of batches that were delivered before an earlier one, and
         `worker_cursors`, of one moment."""
-        early = [task.number for task in self.tasks.values() if task.state == EARLY]
+        early = [task.number for task in self.in_states(1 << <int>EARLY)]
         return self.delivered, self.mark, sorted([*early, *self.passed]), self.worker_cursors
 
     # -- what there is ---------------------------------------------------------------------------
@@ -390,8 +408,8 @@ cdef class TaskTable:
     @property
     def next_number(self):
         """The number of the first batch that was not answered."""
-        return min([task.number for task in self.tasks.values() if DRAWN <= task.state <= ARRIVED],
-                   default=self.drawn)
+        cdef int states = 1 << <int>DRAWN | 1 << <int>HELD | 1 << <int>SENT | 1 << <int>ARRIVED
+        return min([task.number for task in self.in_states(states)], default=self.drawn)
 
     def __contains__(self, number):
         return number in self.tasks
@@ -409,7 +427,10 @@ cdef class TaskTable:
 
     def those(self, *states):
         """Return the tasks in some states, in the order of their turns."""
-        return sorted([task for task in self.tasks.values() if task.state in states], key=turn_of)
+        cdef int wanted = 0
+        for state in states:
+            wanted |= 1 << <int>state
+        return sorted(self.in_states(wanted), key=turn_of)
 
     def unanswered(self):
         """Return the tasks whose answer was not accepted, in the order of their turns."""
@@ -421,7 +442,7 @@ cdef class TaskTable:
 
     def loads(self):
         """Return how many tasks each worker has."""
-        return Counter([task.worker for task in self.tasks.values() if task.state in (HELD, SENT)])
+        return Counter([task.worker for task in self.in_states(1 << <int>HELD | 1 << <int>SENT)])
 
     def is_before_turn(self, Task task not None):
         """Whether an answer has come before one that is asked for again."""
