@@ -119,6 +119,10 @@ def _option(
     return dataclasses.field(default=default, repr=is_shown, metadata={"option": option})
 
 
+def _derived() -> Any:
+    return dataclasses.field(init=False, repr=False)
+
+
 def _number(low: int, remedy: str, high: int = sys.maxsize) -> Callable[[str, Any], int]:
     return lambda name, value: as_int(name, value, low=low, high=high, remedy=remedy)
 
@@ -151,6 +155,17 @@ class LoaderConfig:
     whether `num_workers` and `prefetch_factor` are chosen while training; the fields are then the
     most. `is_paced`: the time of calls to workers on other machines decides how many batches are in
     flight, and `prefetch_factor` is the least.
+
+    Attributes:
+        has_workers: workers make the batches; else a thread of the trainer does.
+        num_loops: how many loops make batches: one in each worker; without workers, one.
+        is_on_cpu: batches land on the CPU, and not on devices.
+        is_batched: samples are delivered in batches.
+        samples_per_batch: how many samples a batch has; 1 without batching.
+        snapshot_every: how many batches lie between two states of a dataset or sampler; 0: there
+            are none.
+        runs_functions: functions of the user run for each batch, beside the dataset.
+        tolerates_failures: samples may fail without an exception.
     """
 
     dataset: Any = dataclasses.field(repr=False)
@@ -233,51 +248,32 @@ class LoaderConfig:
     is_paced: bool = False
     most_ahead: int | None = None
     is_iterable: bool = False
+    # what follows from the options, for those who ask as an epoch opens; `__post_init__` sets it
+    has_workers: bool = _derived()
+    num_loops: int = _derived()
+    is_on_cpu: bool = _derived()
+    is_batched: bool = _derived()
+    samples_per_batch: int = _derived()
+    snapshot_every: int = _derived()
+    runs_functions: bool = _derived()
+    tolerates_failures: bool = _derived()
+
+    def __post_init__(self) -> None:
+        """Derive what follows from the options."""
+        own = vars(self)
+        own["has_workers"] = self.num_workers > 0
+        own["num_loops"] = self.num_workers or 1
+        own["is_on_cpu"] = self.places[0].kind == "cpu"
+        own["is_batched"] = self.batch_size is not None
+        own["samples_per_batch"] = self.batch_size or 1
+        own["snapshot_every"] = self.snapshot_every_n_steps or 0
+        own["runs_functions"] = self.collate_fn is not None or self.reseed is not None
+        own["tolerates_failures"] = self.on_error != "raise"
 
     @property
     def timeout_s(self) -> float | None:
         """The deadline of one batch in seconds, or None for no deadline."""
         return self.timeout if self.timeout > 0 else None
-
-    @property
-    def has_workers(self) -> bool:
-        """Whether workers make the batches; else a thread of the trainer does."""
-        return self.num_workers > 0
-
-    @property
-    def num_loops(self) -> int:
-        """How many loops make batches: one in each worker; without workers, one."""
-        return self.num_workers or 1
-
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether batches land on the CPU, and not on devices."""
-        return self.places[0].kind == "cpu"
-
-    @property
-    def is_batched(self) -> bool:
-        """Whether samples are delivered in batches."""
-        return self.batch_size is not None
-
-    @property
-    def samples_per_batch(self) -> int:
-        """How many samples a batch has; 1 without batching."""
-        return self.batch_size or 1
-
-    @property
-    def snapshot_every(self) -> int:
-        """How many batches lie between two states of a dataset or sampler; 0: there are none."""
-        return self.snapshot_every_n_steps or 0
-
-    @property
-    def runs_functions(self) -> bool:
-        """Whether functions of the user run for each batch, beside the dataset."""
-        return self.collate_fn is not None or self.reseed is not None
-
-    @property
-    def tolerates_failures(self) -> bool:
-        """Whether samples may fail without an exception."""
-        return self.on_error != "raise"
 
     @property
     def may_change(self) -> bool:
@@ -369,6 +365,7 @@ class LoaderConfig:
         """Return a config with these options; the constructor takes ten times as long."""
         made = object.__new__(cls)
         vars(made).update(o, dataset=dataset, is_iterable=is_iterable)
+        made.__post_init__()
         return made
 
     def of_dataset(self, dataset: Any, *, is_iterable: bool, **options: Any) -> LoaderConfig:

@@ -281,5 +281,5 @@ def make_samplers(config: LoaderConfig) -> tuple[Any, Any]:
 
 
 # Each epoch iterates the samplers anew; the workers already have everything else.
-_FIXED = {field.name for field in dataclasses.fields(LoaderConfig)} | {"config"}
+_FIXED = {field.name for field in dataclasses.fields(LoaderConfig) if field.init} | {"config"}
 _FIXED -= {"sampler", "batch_sampler"}

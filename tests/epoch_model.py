@@ -162,7 +162,7 @@ class Worker:
         self.row = -1
         self.run = self.at = 0
         self.made = 0
-        self.kept: dict[int, int] = {}
+        self.kept: dict[int, tuple[int, Any]] = {}
         self.ended_run = -1
 
 
@@ -361,7 +361,8 @@ class FakeFeeder:
             return self.map_record(number, worker, task, fails)
         if task.kind == TaskKind.TASK_AGAIN:
             asked = int.from_bytes(task.payload, "little")
-            at = worker.kept[asked]  # KeyError: it was asked to keep no such samples
+            # KeyError: it was asked to keep no such samples
+            at, snapshot = worker.kept[asked]
             if is_short:
                 return full(task.seq, number)
             del worker.kept[asked]
@@ -371,8 +372,9 @@ class FakeFeeder:
                 worker.ended_run = self.run
                 return Failure(FailureKind.END, task.seq, 0, number)
             worker.at += 1
+            snapshot = self.snapshot(number, worker, task)  # later the dataset has moved on
             if is_short:
-                worker.kept[task.seq] = at
+                worker.kept[task.seq] = at, snapshot
                 self.world.short.add(number)
                 return full(task.seq, number)
         if fails:
@@ -382,7 +384,7 @@ class FakeFeeder:
             bad = (BadSample(at, 0, "SampleError", str(at), ""),) if self.setting.tolerates else ()
             carried = WorkerError(error, "", 0, 1, bad, self.setting.tolerates)
             return Failure(FailureKind.ERROR, task.seq, 0, number, carried)
-        return Answer(task.seq, (number, at), self.snapshot(number, worker, task))
+        return Answer(task.seq, (number, at), snapshot)
 
     def map_record(self, number: int, worker: Worker, task: Sent, fails: bool) -> Any:
         keys = own_keys(decode_task(task.kind, task.payload))

@@ -395,7 +395,7 @@ class _Lander:
             if capacity != self._told_capacity and self._tell(capacity):
                 self._told_capacity = capacity
         for line in started:
-            line.is_told = line.is_told or self._tell(line.started)
+            line.tell_start(self._tell)
 
     def _count_in_flight(self) -> None:
         """Report to the trainer how many tasks keep the workers busy, if that has changed."""

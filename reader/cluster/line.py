@@ -193,6 +193,18 @@ class Line:
         """Ask the actor to report that it runs."""
         self.actor, self._starting = actor, Reply(actor.start, self._wake)
 
+    def tell_start(self, tell: Callable[[Started], bool]) -> None:
+        """Report once that the worker runs; `tell` returns False if the pipe is full."""
+        self.is_told = self.is_told or tell(self.started)
+
+    def begin_call(self) -> None:
+        """Count a call to this line's actor, of any line."""
+        self.load += 1
+
+    def end_call(self) -> None:
+        """Count the end of a call to this line's actor."""
+        self.load -= 1
+
     @property
     def clock(self) -> NodeClock:
         """The clock of the worker's node."""
@@ -288,7 +300,7 @@ class Line:
         reply = Reply(functools.partial(maker.actor.work, sent), self._wake)
         is_alone = maker.watch is not None and maker.watch.is_refused
         self.calls.append(_Call(reply, tasks, maker, is_alone))
-        maker.load += 1
+        maker.begin_call()
 
     def land(self) -> None:
         """Land the results that have come. Passes on Ray's exceptions if the actor is gone.
@@ -315,7 +327,7 @@ class Line:
             call = self.calls[0]
             times, answers = call.reply.result()
             self.calls.popleft()
-            call.maker.load -= 1
+            call.maker.end_call()
             self._at_since_ns = time.monotonic_ns()
             arrival = self._learn(call, times)
             for sent in answers:
@@ -384,7 +396,7 @@ class Line:
     def _drop_calls(self) -> None:
         """Drop all calls in flight."""
         for call in self.calls:
-            call.maker.load -= 1
+            call.maker.end_call()
         self.calls.clear()
 
     def _ended(self, error: BaseException) -> Ended:

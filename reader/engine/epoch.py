@@ -355,7 +355,7 @@ class Epoch:
         table.drop()
         stage.sweep()
         if self._is_complete:
-            progress.finish()
+            progress.count(is_finished=True)
         if progress.failures is not None and self._is_complete:
             progress.failures.summarize()
         raise StopIteration

@@ -71,8 +71,7 @@ class EpochByNeed:
             return self.needed.next_made()
         table.close()
         self._loan.release()
-        self.count()
-        self.progress.finish()
+        self.count(is_finished=True)
         raise StopIteration
 
     def __getattr__(self, name: str) -> Any:

@@ -34,7 +34,6 @@ class Progress:
 
     Attributes:
         is_finished: the user's loop got the end of the epoch.
-        resumed: the state that it was resumed from; None: it began anew.
         origin: of the order, once its first batch was drawn.
         has_shard: whether `shard` was at work in the first batches of a stream; None: no batch was
             counted.
@@ -53,7 +52,6 @@ class Progress:
         self.epochs = epochs
         self.failures = failures
         self.is_finished = False
-        self.resumed: dict[str, Any] | None = None
         self.origin: OrderOrigin | None = None
         self.has_shard: bool | None = None
         self.lock = RLock()  # a thread may save while another one iterates
@@ -102,22 +100,17 @@ class Progress:
         self.origin = order.origin
         self._table.begin(order.start)
 
-    def note_resumed(self, state: dict[str, Any] | None) -> None:
-        """Note the state that the epoch was begun with."""
-        self.resumed = state
-
-    def finish(self) -> None:
-        """Note that the user's loop got the end of the epoch."""
-        self.is_finished = True
-
     def listen(self, listener: Callable[[], None] | None) -> None:
         """Call this function, or none, after each count; it replaces the one before."""
         self._listener = listener
         if listener is not None:
             self._table.report_first()
 
-    def count(self) -> None:
-        """Count what was handed over. An exception may interrupt it; it is called again."""
+    def count(self, is_finished: bool = False) -> None:
+        """Count what was handed over; `is_finished`: the user's loop gets the end next.
+
+        An exception may interrupt it anywhere; it is called again.
+        """
         table, has_counted = self._table, False
         with self.lock:
             while tasks := table.countable():
@@ -135,6 +128,8 @@ class Progress:
                 self._end_at_excess(self.failures)
         if has_counted and self._listener is not None:
             self._listener()
+        if is_finished:
+            self.is_finished = True
 
     def _end_at_excess(self, failures: EpochFailures) -> None:
         """End the epoch if too many samples failed."""

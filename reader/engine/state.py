@@ -78,6 +78,7 @@ class LoaderState:
         )
         self.base_seed = base_seed
         self._progress: Progress | None = None  # of the iterator that the user got last
+        self._resumed: dict[str, Any] | None = None  # the state that it began with
         self.pending: dict[str, Any] | None = None  # loaded; no iterator has begun with it yet
 
     @property
@@ -113,15 +114,15 @@ class LoaderState:
         if self.pending is not None:
             return copy.deepcopy(self.pending)
         config = self._config
-        progress = self.progress
+        progress, resumed = self.progress, self._resumed
         if progress is not None and progress.is_finished and prefetched is not None:
             self.follow(prefetched)
-            progress = prefetched
+            progress, resumed = prefetched, None
         is_open = progress is not None and not progress.is_finished
         if is_open and progress is not None and not progress.is_known:
             draw_first()
-            if not progress.is_known and progress.resumed is not None:
-                return copy.deepcopy(progress.resumed)  # dropped before anything was drawn
+            if not progress.is_known and resumed is not None:
+                return copy.deepcopy(resumed)  # dropped before anything was drawn
         state: dict[str, Any] = {
             "reader": _FORMAT,
             "kind": self._kind,
@@ -240,8 +241,7 @@ class LoaderState:
 
     def begun(self, progress: Progress) -> None:
         """Note the iterator that the user got."""
-        progress.note_resumed(self.pending)
-        self._progress = progress
+        self._progress, self._resumed = progress, self.pending
         self.pending = None
 
     def _position(self, state: dict[str, Any]) -> Position:

@@ -60,6 +60,11 @@ class PickledConfig(Finalized):
         self.fds.extend(map(os.dup, (fd,)))  # an interrupt between dup and append would leak it
         return len(self.fds) - 1
 
+    def take(self) -> bytes:
+        """Return the pickle, and keep only the descriptors."""
+        data, self.data = self.data, b""
+        return data
+
     def close(self) -> None:
         """Close the descriptors; workers that were started have their own."""
         with interrupt_after():

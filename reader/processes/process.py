@@ -184,8 +184,7 @@ class ProcessStarter(Finalized):
                 self._libraries = libraries_of(config, self._pickled.data, self._pickled.modules)
             with interrupt_after():  # in between nobody would know of a descriptor
                 if self._pickled is not None:
-                    self._pickled_fd = memory_file("reader-config", self._pickled.data)
-                    self._pickled.data = b""
+                    self._pickled_fd = memory_file("reader-config", self._pickled.take())
                 self._trainer = os.pidfd_open(os.getpid())
             if start_method == "fork":
                 importlib.import_module("numpy.random")  # else each worker does, and seeds it

@@ -86,19 +86,9 @@ class WorkerConfig:
         return 0 if self.is_for_device else cache_nbytes() // (2 * in_flight)
 
     @property
-    def has_workers(self) -> bool:
-        """Whether workers make the batches; else a thread of the trainer does."""
-        return self.num_workers > 0
-
-    @property
-    def num_loops(self) -> int:
-        """How many loops make batches: one in each worker; without workers, one."""
-        return self.num_workers or 1
-
-    @property
     def is_thread(self) -> bool:
         """Whether workers are threads of the trainer."""
-        return not self.has_workers or WORKER_KINDS[self.worker_type].is_in_trainer
+        return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
 
 
 class WorkerError(NamedTuple):
@@ -154,7 +144,7 @@ def open_loop(
     """
     set_ranks(config.ranks)
     try:
-        rng = _prepare(config, worker_id) if config.has_workers else None
+        rng = _prepare(config, worker_id) if config.num_workers else None
         if config.policy.heeds_seeding and rng is None:
             config = _heed_seeding(config)
     except BaseException as error:
@@ -202,7 +192,6 @@ class WorkerLoop:
         self.fetcher = make_fetcher(config, worker_id, is_inline)
         self.base_seed = config.base_seed
         self._shares = False
-        self._watch: RandomWatch | None = None
         # error of the dataset's set_epoch or load_state_dict, raised in place of the next batch
         self.start_error: BaseException | None = None
 
@@ -221,22 +210,23 @@ class WorkerLoop:
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:
             return
-        if config.num_loops < 2 or isinstance(self.fetcher, StreamFetcher):
+        if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
             return
         if not self.fetcher.fetches_each:
             return
+        watch = None
         if not self._is_thread:
-            self._watch = RandomWatch(self._reseed if self.seeds_globals else None)
+            watch = RandomWatch(self._reseed if self.seeds_globals else None)
         elif config.seed is not None:
             return
         self._shares = True
-        self._channel.share(config.dataset, self._watch)
+        self._channel.share(config.dataset, watch)
 
-    def _reseed(self, epoch: int, number: int) -> None:
-        """Seed for a batch again."""
-        reseed = reseeding(self._config, epoch, self._rng)
+    def _reseed(self) -> None:
+        """Seed again for the current batch of a map-style dataset."""
+        reseed = reseeding(self._config, self._channel.epoch, self._rng)
         if reseed is not None:
-            reseed(number)
+            reseed(self._channel.seq)
 
     def close(self) -> None:
         """Drop the fetcher, and with it the dataset's iterator."""
@@ -323,9 +313,7 @@ class WorkerLoop:
                 fetcher.make(channel, kind, keys)
             else:
                 if isinstance(fetcher, StreamFetcher):
-                    fetcher.reseed_by(reseeding(self._config, epoch, self._rng))
-                if self._watch is not None:
-                    self._watch.begin(epoch, number)
+                    fetcher.reseed = reseeding(self._config, epoch, self._rng)
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                     reseed_dataset(self._config, epoch, number)
                     fetcher.make(channel, kind, keys)
@@ -399,7 +387,7 @@ def make_fetcher(
     config: WorkerConfig, worker_id: int, is_inline: bool = False
 ) -> Fetcher | StreamFetcher:
     """Return the fetcher of a worker."""
-    is_shared = config.is_thread and config.num_loops > 1
+    is_shared = config.is_thread and config.num_workers > 1
     snapshots = WorkerState(
         worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
     )
@@ -411,7 +399,7 @@ def make_fetcher(
         if config.tolerance is not None:
             return TolerantFetcher(config.tolerance, worker_id, *given)
         return Fetcher(*given)
-    worker = (worker_id, config.num_loops)
+    worker = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset,
         config.collate_fn,

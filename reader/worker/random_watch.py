@@ -17,21 +17,13 @@ class RandomWatch:
     """Tells whether anything was drawn from the global random state since a batch began.
 
     Args:
-        reseed: called with the epoch and the number of a batch, sets its initial state; None:
-            batches are not seeded, and none may have drawn since this object was made.
-
-    Attributes:
-        epoch, number: of the current batch.
+        reseed: sets the initial state of the current batch; None: batches are not seeded, and none
+            may have drawn since this object was made.
     """
 
-    def __init__(self, reseed: Callable[[int, int], None] | None = None) -> None:
-        self.epoch = self.number = 0
+    def __init__(self, reseed: Callable[[], None] | None = None) -> None:
         self._reseed = reseed
         self._start = CapturedState()  # or of the last `begins_untouched`
-
-    def begin(self, epoch: int, number: int) -> None:
-        """Begin a batch."""
-        self.epoch, self.number = epoch, number
 
     def capture(self) -> CapturedState:
         """Return the state as it is."""
@@ -41,7 +33,7 @@ class RandomWatch:
         """Whether the state is still the initial state of the current batch."""
         now = CapturedState()
         if self._reseed is not None:
-            self._reseed(self.epoch, self.number)
+            self._reseed()
             self._start = CapturedState()
             now.put_back()
         return now == self._start

@@ -31,10 +31,25 @@ class _Desk:
     channel: WorkerChannel
     part: int
     config: WorkerConfig
-    loop: WorkerLoop | None = None
+    loop: WorkerLoop
     seen: Any = None  # the state of `context`
     shown: LibraryInfo | None = None  # the answer of other libraries
     random: CapturedState | None = None
+
+    def leave(self) -> None:
+        """Save the view of the worker: it works for another loader next."""
+        self.seen = context.entered()
+        self.shown = library_info.shown()
+        if not self.config.seeds_each_batch:
+            self.random = CapturedState()
+
+    def enter(self) -> None:
+        """Restore the view of the worker."""
+        context.leave(self.seen)
+        if self.shown is not None:
+            library_info.show(self.shown)
+        if self.random is not None:
+            self.random.put_back()
 
 
 class SharedLoops:
@@ -77,19 +92,18 @@ class SharedLoops:
         interruption.begin()
         try:
             config = find_config()  # may unpickle it
-            desk = _Desk(channel, part, config)
-            desk.loop = open_loop(channel, config, self._worker_id)
+            loop = open_loop(channel, config, self._worker_id)
         except BaseException as error:
             self._running = None
             channel.fail(carried(error))
             return
         self._running = None
         self._count(None)  # the CPU time of a start is not counted for batches
-        if desk.loop is None:
+        if loop is None:
             context.entered()
             return
-        self._at = desk
-        self._desks.append(desk)
+        self._at = _Desk(channel, part, config, loop)
+        self._desks.append(self._at)
 
     def rest(self) -> None:
         """Show that no code of a loader runs: there is nothing to do."""
@@ -105,7 +119,7 @@ class SharedLoops:
         has_worked = False
         for desk in list(self._desks):
             task = self._next_task(desk)
-            if task is not None and desk.loop is not None:
+            if task is not None:
                 self._step(desk.channel, desk.loop, task)
                 if time.monotonic_ns() > self._counted_ns + _COUNT_NS:
                     self._count(desk)
@@ -155,11 +169,7 @@ class SharedLoops:
 
     def _enter(self, desk: _Desk) -> None:
         self._leave()
-        context.leave(desk.seen)
-        if desk.shown is not None:
-            library_info.show(desk.shown)
-        if desk.random is not None:
-            desk.random.put_back()
+        desk.enter()
         self._at = desk
 
     def _count(self, desk: _Desk | None) -> None:
@@ -174,14 +184,10 @@ class SharedLoops:
         if desk is None:
             return
         self._count(desk)
-        desk.seen = context.entered()
-        desk.shown = library_info.shown()
-        if not desk.config.seeds_each_batch:
-            desk.random = CapturedState()
+        desk.leave()
 
     def _close(self, desk: _Desk) -> None:
         if self._at is desk:
             self._leave()
         self._desks.remove(desk)
-        if desk.loop is not None:
-            desk.loop.close()
+        desk.loop.close()

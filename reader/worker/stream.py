@@ -137,10 +137,6 @@ class StreamFetcher:
         self.row = -1
         self.is_stacking = False
 
-    def reseed_by(self, reseed: Callable[[int], None] | None) -> None:
-        """Call a function with the number of a batch that is drawn again, before it; or none."""
-        self.reseed = reseed
-
     def pass_end(self) -> None:
         """Exhaust a dataset that was restored at its end; otherwise its next epoch may be empty."""
         if self._restored is _Restored.LOADED and next(iter(self.dataset), _END) is not _END:

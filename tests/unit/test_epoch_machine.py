@@ -165,6 +165,10 @@ class EpochMachine(RuleBasedStateMachine):
         if self.saved is None:
             return
         state, model = self.saved
+        if self.breaks_at(state):
+            with pytest.raises(Broken):  # the loader raises it where it opens the epoch
+                Run(self.world, None, state)
+            return
         run, self.run = self.run, None
         assert run is not None
         if closes:
@@ -175,6 +179,11 @@ class EpochMachine(RuleBasedStateMachine):
         run.loan.release()
         del run
         self.open(state, backend)
+
+    def breaks_at(self, state: dict[str, Any]) -> bool:
+        """Whether the sampler, iterated over again, raises in the place of the next batch."""
+        is_drawn_again = self.setting.sampler == "generator" and state["order"] is not None
+        return is_drawn_again and self.setting.broken_at == state["batches"]
 
     @precondition(lambda self: self.ended is None)
     @rule()
@@ -440,3 +449,30 @@ def test_exception_before_its_group_comes_again_after_close() -> None:
     assert found.run is not None
     batches, _, beyond, _ = found.run.progress.position()
     assert (batches, beyond) == (0, [])
+
+
+def test_state_before_a_batch_that_the_sampler_refuses_is_kept_by_the_old_epoch() -> None:
+    setting = Setting(
+        workers=1, count=2, sampler="generator", broken_at=1, in_order=False, window=1
+    )
+    found = machine(setting)
+    found.fail(0, False)
+    found.call_next(1)
+    found.save()
+    found.load(keeps_workers=False, closes=False)
+    assert found.step() == "ended"
+    assert found.ended == "sampler"
+
+
+def test_state_of_a_stream_behind_a_batch_without_memory() -> None:
+    setting = Setting(
+        workers=1, sizes=(2,), count=6, in_order=False, window=2, room=2, retries=0, every=1
+    )
+    found = machine(setting)
+    found.short(0, False)
+    found.call_next(1)
+    found.answer(0, 2, False)
+    found.call_next(1)
+    found.save()
+    found.load(keeps_workers=False, closes=False)
+    found.teardown()

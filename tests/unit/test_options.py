@@ -19,6 +19,7 @@ _ROOT = Path(reader.__file__).parent
 # read in more than three files: each has a part of its own in what the option means
 _READ_MORE = {
     "collate_fn": "it is called by workers, and says what is stacked, converted and advised",
+    "num_workers": "the config of workers has it, too, and their pools and loops read it there",
     "persistent_workers": "pools, round robins, epochs' marks and states outlive an epoch with it",
     "seed": "it keys orders, workers, engines and states",
 }

@@ -83,8 +83,8 @@ class Pool(Finalized, abc.ABC):
         self._config = config
         self.side = SideTable() if config.is_thread else None
         self.rng_lock = GlobalRngLock() if config.is_thread else None
-        self.has_workers = config.has_workers
-        self.num_workers = config.num_loops
+        self.has_workers = config.num_workers > 0
+        self.num_workers = max(1, config.num_workers)
         self.window = window
         self.started = 0
         self._active = self.num_workers if active is None else active
@@ -342,7 +342,7 @@ def _check_unpatched(config: WorkerConfig) -> None:
     Theirs run one at a time, and switch where Python waits. The consumer waits in native code, and
     so no worker thread would ever run. Eventlet also takes away `select.poll`.
     """
-    used = "num_workers=0" if not config.has_workers else 'worker_type="thread"'
+    used = "num_workers=0" if config.num_workers == 0 else 'worker_type="thread"'
     gevent, eventlet = (sys.modules.get(name) for name in ("gevent.monkey", "eventlet.patcher"))
     if gevent is not None and config.is_thread and gevent.is_module_patched("_thread"):
         raise ConfigError(

@@ -82,6 +82,11 @@ class Life:
     is_wanted: bool = False
     teller: Part | None = None
 
+    def stop(self) -> None:
+        """Ask the process to end after the sample that it works on."""
+        self.is_wanted = True
+        self.control.tell(Stop())
+
 
 class SharedWorkers(WorkerProcesses, Finalized):
     """The processes; started when a first loader needs them.
@@ -267,8 +272,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         They finish their samples, of epochs that were left, in 5 s at most.
         """
         for life in self._lives.values():
-            life.is_wanted = True
-            life.control.tell(Stop())
+            life.stop()
         await_ends(self._pidfds.values(), GRACE_S)
         for worker_id, life in list(self._lives.items()):
             self.kill(worker_id)
@@ -309,8 +313,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         with self.lock:  # also for the registry: the next loader may open it again
             try:
                 for life in self._lives.values():
-                    life.is_wanted = True
-                    life.control.tell(Stop())
+                    life.stop()
                 self.stop_all()
                 for life in self._lives.values():
                     life.is_reaped = True

@@ -62,7 +62,7 @@ class ThreadPool(Pool):
     def _start_thread(
         self, channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int
     ) -> None:
-        name = f"reader-worker-{worker_id}" if config.has_workers else "reader-worker"
+        name = f"reader-worker-{worker_id}" if config.num_workers else "reader-worker"
         thread = threading.Thread(
             target=contextvars.copy_context().run,  # a copy for each: one thread enters it
             args=(_work, channel, config, worker_id, self.rng_lock),
