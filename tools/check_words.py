@@ -35,7 +35,9 @@ RULES: list[tuple[set[str], re.Pattern[str], str]] = [
             r"|forget_proces[s]|leave_proces[s]|leave_stoppe[d]|await_roo[m]|HasRoo[m]|way_o[f]"
             r"|_let_g[o]|give_bac[k]|give_u[p]|end_worke[r]|end_shar[e]|end_copie[s]|end_al[l]"
             r"|forget_erro[r]|forget_gon[e]|leave_with_progra[m]|order_sourc[e]|most_shard[s]"
-            r"|shards_o[f]|_?has_roo[m]|_await_roo[m])\b"
+            r"|shards_o[f]|_?has_roo[m]|_await_roo[m]|hel[d]_by|is_hear[d]|short_of_memor[y]"
+            r"|note_share_en[d]|untol[d]|least_roo[m]|_no_roo[m]|is_tor[n]|refuse_ful[l]"
+            r"|said_en[d]|without_turn[s])\b"
         ),
         "uses a retired word: docs/glossary.md has the one for it",
     ),

@@ -466,7 +466,14 @@ def test_state_before_a_batch_that_the_sampler_refuses_is_kept_by_the_old_epoch(
 
 def test_state_of_a_stream_behind_a_batch_without_memory() -> None:
     setting = Setting(
-        workers=1, sizes=(2,), count=6, in_order=False, window=2, room=2, retries=0, every=1
+        workers=1,
+        sizes=(2,),
+        count=6,
+        in_order=False,
+        window=2,
+        flights_limit=2,
+        retries=0,
+        every=1,
     )
     found = machine(setting)
     found.short(0, False)
