@@ -20,7 +20,7 @@ class EpochIterator(Handover):
         convert: Callable[[Any], Any],
         stats: WaitStats,
         is_usual: bool,
-        looks_for_end: bool,
+        begins_next: bool,
         slow_s: float | None = None,
     ) -> None: ...
     def __len__(self) -> int: ...

@@ -17,7 +17,7 @@ cdef class EpochIterator(Handover):
     cdef public object convert
     cdef bint is_usual
     cdef bint awaits_states
-    cdef bint looks_for_end
+    cdef bint begins_next
     cdef double slow_s
     cdef double waited_s           # seconds waited in a step that was left to the epoch
 

@@ -34,13 +34,13 @@ cdef class EpochIterator(Handover):
         convert: makes the user's batch, in a usual step.
         stats: counted up.
         is_usual: steps may be usual ones.
-        looks_for_end: with prefetch_next_epoch: when the source has no more tasks, the epoch takes every step,
+        begins_next: with prefetch_next_epoch: when the source has no more tasks, the epoch takes every step,
             because it must begin the next epoch.
         slow_s: log each batch that this thread took longer than this to make; None: log none.
     """
 
     def __init__(self, epoch, Dispatcher dispatcher not None, convert, WaitStats stats not None, bint is_usual,
-                 bint looks_for_end, slow_s=None):
+                 bint begins_next, slow_s=None):
         self.is_ended = True  # nothing to finalize: dropping the epoch does it
         self.epoch = epoch
         self.dispatcher = dispatcher
@@ -49,7 +49,7 @@ cdef class EpochIterator(Handover):
         self.stats = stats
         self.is_usual = is_usual
         self.awaits_states = epoch.awaits_initial_states
-        self.looks_for_end = looks_for_end
+        self.begins_next = begins_next
         self.slow_s = INFINITY if slow_s is None else slow_s
         feeder = dispatcher.feeder
         self.rings = feeder if type(feeder) is Feeder else None
@@ -126,7 +126,7 @@ cdef class EpochIterator(Handover):
         item = found
         task = self.table.arrive(item.seq)
         self.dispatcher.fill()  # runs the user's sampler; Ctrl-C there loses no batch
-        if (self.looks_for_end and self.table.is_drained) or not self.table.is_plain():
+        if (self.begins_next and self.table.is_drained) or not self.table.is_plain():
             return False
         self.set_made(task, item)
         return True
