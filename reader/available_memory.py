@@ -66,7 +66,7 @@ def tightest_limit(proc: Path = PROC, root: Path = CGROUP) -> MemoryLimit:
 
 
 def _tightest_limit(proc: Path, root: Path) -> MemoryLimit:
-    """As `tightest_limit`, but for how much the machine has: each opening of a loader asks."""
+    """As `tightest_limit`, without how much memory the machine has in all."""
     machine = meminfo_bytes("MemAvailable", proc)
     left = 1 << 62 if machine is None else machine - _HEADROOM
     found = [MemoryLimit(left, 1 << 62, None)]

@@ -137,7 +137,7 @@ class StreamSource:
         deaths, shard.deaths = shard.deaths, []
         self._end_by(shard, worker_id, deaths if death in deaths else [*deaths, death])
         # the first lost task gets the exception; the others end without one
-        first = min([*mine, *full], key=lambda task: task.turn)
+        first = min([*mine, *full], key=lambda task: task.first_number)
         for task in full:
             if task is not first:
                 task.value.kind = FailureKind.END

@@ -61,7 +61,7 @@ cdef class Dispatcher:
             try:
                 task = self.draw()
                 if task is None:
-                    table.drain()
+                    table.note_drained()
                     return
                 if task.state == HELD and not self.send(task):
                     return
@@ -77,7 +77,7 @@ cdef class Dispatcher:
             return
         try:
             if self.draw() is None:
-                self.table.drain()
+                self.table.note_drained()
         except BaseException as error:
             if is_interrupt(error):
                 raise
@@ -133,7 +133,7 @@ cdef class Dispatcher:
         for task in self.table.those(DRAWN, HELD):
             if (<Task>task).number == self.table.drawn - 1:
                 self.table.undraw(task)
-        self.table.drain()
+        self.table.note_drained()
         self.table.note_end(error)  # as it is, in case Ctrl-C interrupts `reword`
         if self.reword is not None:
             self.table.note_end(self.reword(error))

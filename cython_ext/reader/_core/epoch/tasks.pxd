@@ -23,7 +23,7 @@ cdef class Task:
     cdef public int worker
     cdef public object mark
     cdef readonly int64_t number
-    cdef readonly int64_t turn
+    cdef readonly int64_t first_number
     cdef readonly TaskState state
     cdef public object value
     cdef public object snapshot

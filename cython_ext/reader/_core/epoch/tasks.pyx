@@ -44,7 +44,7 @@ cdef class Task:
         mark: what a saved state needs, beside the number of the batch, to open the order after it;
             see `reader.orders.order.Order`.
         number: of the task in its epoch, which its answer has; of a map-style dataset the number of the batch.
-        turn: its place in the order of delivery: the number that it had first.
+        first_number: the number that it had first: its place in the order of delivery.
         state: where it is.
         value: in state ASIDE the answer, as a copy outside of the arena; LANDED: the user's batch.
         snapshot: once it is answered, what its worker sent with it, or None: states, samples that failed, the end
@@ -64,7 +64,7 @@ cdef class Task:
 
     def __cinit__(self):
         self.worker = -1
-        self.number = self.turn = -1
+        self.number = self.first_number = -1
         self.deaths = ()
 
     def __init__(self, int kind, payload, int worker=-1, mark=None, int part=0, int parts=0):
@@ -179,7 +179,7 @@ cdef class TaskTable:
 
     cpdef draw(self, Task task, bint is_ready=False):
         """Add a task that was drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
-        task.number = task.turn = self.drawn
+        task.number = task.first_number = self.drawn
         self.move(task, HELD if is_ready else DRAWN)
         self.drawn += 1
         self.last_worker = task.worker
@@ -295,7 +295,7 @@ cdef class TaskTable:
         """Begin at the mark of an order that was just opened."""
         self.mark = self.last_mark = mark
 
-    def drain(self):
+    def note_drained(self):
         """Note that the source has no more tasks."""
         self.is_drained = True
 
@@ -319,15 +319,15 @@ cdef class TaskTable:
             return  # the garbage collector was here
         dropped = self.in_states(~(1 << <int>HANDED | 1 << <int>EARLY))
         if self.in_order and dropped:
-            first = min([each.turn for each in dropped])
-            dropped += [each for each in self.in_states(1 << <int>HANDED) if each.turn > first]
+            first = min([each.first_number for each in dropped])
+            dropped += [each for each in self.in_states(1 << <int>HANDED) if each.first_number > first]
         for task in dropped:
             self.move(task, GONE)
 
     # -- counting --------------------------------------------------------------------------------
 
     def countable(self):
-        """Return the tasks that the user got and that can be counted, in the order of their round_robin.
+        """Return the tasks that the user got and that can be counted, in the order of delivery.
 
         In order, these are the tasks before the first one that the user has not got: a batch that waits for its
         group comes before an exception that was raised meanwhile. Out of order, all are, and of a stream those
@@ -339,16 +339,16 @@ cdef class TaskTable:
             return []
         found = [each for each in self.tasks.values() if each.state == HANDED]
         if self.is_stream or self.in_order:
-            found.sort(key=turn_of)
+            found.sort(key=first_number_of)
             waiting = self.in_states(~(1 << <int>HANDED | 1 << <int>EARLY))
             if self.in_order and waiting:
-                first = min([each.turn for each in waiting])
-                found = [each for each in found if each.turn < first]
+                first = min([each.first_number for each in waiting])
+                found = [each for each in found if each.first_number < first]
             elif waiting:
                 firsts = {}
                 for task in waiting:
-                    firsts[task.worker] = min(task.turn, firsts.get(task.worker, task.turn))
-                found = [each for each in found if each.turn < firsts.get(each.worker, each.turn + 1)]
+                    firsts[task.worker] = min(task.first_number, firsts.get(task.worker, task.first_number))
+                found = [each for each in found if each.first_number < firsts.get(each.worker, each.first_number + 1)]
         return found
 
     def count(self, list tasks not None, worker_cursors):
@@ -431,14 +431,14 @@ cdef class TaskTable:
         return [] if task is None or task.state == DRAWN else task.keys
 
     def those(self, *states):
-        """Return the tasks in some states, in the order of their round_robin."""
+        """Return the tasks in some states, in the order of delivery."""
         cdef int wanted = 0
         for state in states:
             wanted |= 1 << <int>state
-        return sorted(self.in_states(wanted), key=turn_of)
+        return sorted(self.in_states(wanted), key=first_number_of)
 
     def unanswered(self):
-        """Return the tasks whose answer was not accepted, in the order of their round_robin."""
+        """Return the tasks whose answer was not accepted, in the order of delivery."""
         return self.those(HELD, SENT, ARRIVED)
 
     def unsent_tasks_of(self, worker):
@@ -470,6 +470,6 @@ cdef class TaskTable:
         return worker in self.answered
 
 
-def turn_of(Task task not None):
-    """Return a task's turn."""
-    return task.turn
+def first_number_of(Task task not None):
+    """Return a task's place in the order of delivery."""
+    return task.first_number

@@ -26,7 +26,7 @@ cdef class Feeder:
     cdef readonly TimesLog times   # of what was taken
     cdef int64_t asked_ns          # when the consumer asked for the next item; 0: it has not
     cdef dict failed               # by worker: the Failure of one that could not start and was not replaced
-    cdef dict unreported               # those of `failed` that `failed_worker` has not returned in this run
+    cdef dict unreported           # those of `failed` that `failed_worker` has not returned in this run
     cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation

@@ -19,10 +19,10 @@ cdef struct flight:
 cdef struct worker_side:
     int pidfd              # readable when the process ended; -1: a thread, or gone
     int alive              # whether it takes tasks
-    int is_resting              # whether it takes only tasks meant for it
+    int is_resting         # whether it takes only tasks meant for it
     uint32_t said_hello    # atomic: also read without the lock
     uint32_t end_run       # the run in which it last answered END; 0 = never
-    int owes_state          # it was asked for its initial state, and has not sent it
+    int owes_state         # it was asked for its initial state, and has not sent it
     int ended              # set by the reader thread, until the worker is detached
     uint64_t result_head   # results taken from its ring; atomic: also read without the lock
     uint64_t task_tail     # bytes written to its task ring
