@@ -6,7 +6,6 @@ program ends and its pools are being closed.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -22,6 +21,7 @@ __all__ = [
     "add",
     "await_closing",
     "check_interpreter",
+    "keep_closer",
     "limit_closing",
     "remove",
     "snapshot",
@@ -48,7 +48,7 @@ class _Pool(Protocol):
 
 # id -> pool. Listing a dict's values is atomic; a WeakSet may change while it is iterated over.
 _pools: dict[int, weakref.ref[_Pool]] = {}
-_closers: dict[int, weakref.ref[threading.Thread]] = {}  # threads that close pools, by id
+_closers: dict[int, threading.Thread] = {}  # threads that close pools, by id
 _registered_in: int | None = None  # the process whose exit closes the pools
 _leaving_in: int | None = None  # the process that is closing its pools because it ends
 
@@ -95,18 +95,25 @@ def limit_closing() -> None:
 
 
 def start_closing(finish: Callable[[], None]) -> None:
-    """Run a function that closes a pool in its own thread.
-
-    The thread may free objects of the user's with the pool, so the program waits until it has
-    ended.
+    """Run a function that closes a pool in its own thread; see `keep_closer`.
 
     Raises:
         RuntimeError: the interpreter starts no more threads.
     """
     thread = threading.Thread(target=finish, name="reader-close", daemon=True)
-    forget = functools.partial(_closers.pop, id(thread))  # no globals: modules end too
-    _closers[id(thread)] = weakref.ref(thread, forget)
+    keep_closer(thread)
     thread.start()
+
+
+def keep_closer(thread: threading.Thread) -> None:
+    """Let the program wait at its end until a thread that closes a pool has ended.
+
+    The thread may free objects of the user's with the pool, and its own after that.
+    """
+    for each in list(_closers.values()):
+        if each.ident is not None and not each.is_alive():
+            _closers.pop(id(each), None)
+    _closers[id(thread)] = thread
 
 
 def check_interpreter() -> None:
@@ -145,9 +152,8 @@ def _close_all() -> None:
     for pool in pools:
         pool.close()
     deadline = time.monotonic() + _GRACE_S
-    for each in list(_closers.values()):
-        closer = each()
-        if closer is not None and closer.is_alive():
+    for closer in list(_closers.values()):
+        if closer.is_alive():
             closer.join(max(0.0, deadline - time.monotonic()))
 
 

@@ -15,7 +15,7 @@ import pytest
 from reader import DataLoader, LoadTimeout, ReaderError
 from reader.errors import InternalError
 from reader.worker import loop
-from tests.datasets import Augmented, Calls, Rows, Stuck, check_rows, digest_of
+from tests.datasets import Augmented, Calls, Rows, Stuck, check_rows, digest_of, listen, tell
 from tests.processes import BOUND_S, Program, Wire, patiently, wait_until
 
 THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
@@ -34,6 +34,48 @@ def test_04_close_does_not_wait_for_a_thread_that_is_stuck(says: Wire, gate: Wir
     wait_until(lambda: len(worker_threads()) == 1)
     gate.say()
     wait_until(lambda: not worker_threads())  # it ends with the sample it was making
+
+
+def test_03_resting_threads_close_their_pool_without_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    loader = DataLoader(Rows(16), batch_size=4, **THREADS)
+    for _ in loader:
+        pass
+    wait_until(lambda: not worker_threads())
+    loader.close()
+    assert started == ["reader-worker-0", "reader-worker-1"]
+
+
+def test_04_close_does_not_wait_for_a_generator_that_is_stuck_at_its_end(
+    says: Wire, gate: Wire
+) -> None:
+    class Stream:
+        def __iter__(self) -> Any:
+            try:
+                yield from range(1000)
+            finally:
+                tell(says.path, "ending")
+                listen(gate.path)
+
+    loader = DataLoader(Stream(), batch_size=4, num_workers=1, worker_type="thread")
+    batches = iter(loader)
+    next(batches)
+    wait_until(lambda: all(each.activity.value == "idle" for each in loader.workers()))
+    del batches
+    says.hear()
+    loader.close()
+    assert worker_threads() == ["reader-worker-0"]
+    gate.say()
+    wait_until(lambda: not worker_threads())
 
 
 @pytest.mark.parametrize("collate_fn", [None, list])

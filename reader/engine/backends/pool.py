@@ -264,11 +264,15 @@ class Pool(Finalized, abc.ABC):
         """
         self.close_soon(grace_s)
         if self._generation == fork_generation() and self._closer is not threading.current_thread():
-            with self._open_lock:
-                pass
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until it is closed."""
+        with self._open_lock:
+            pass
 
     def close_soon(self, grace_s: float | None = None) -> None:
-        """As `close`, but a thread of its own waits."""
+        """As `close`, but another thread waits."""
         if self._generation != fork_generation() or self._state is PoolState.CLOSED:
             return  # a forked child owns nothing of this
         if grace_s is None:
@@ -282,7 +286,7 @@ class Pool(Finalized, abc.ABC):
             return
         try:
             with interrupt_after():
-                pool_registry.start_closing(self._close)
+                self._start_closing()
         except RuntimeError:  # the interpreter shuts down and starts no more threads
             self._limit(EXIT_S)
             try:
@@ -292,6 +296,10 @@ class Pool(Finalized, abc.ABC):
                 self._closing.release()
                 self._close()
                 raise
+
+    def _start_closing(self) -> None:
+        """Have a thread close it. Raises RuntimeError: the interpreter starts no more threads."""
+        pool_registry.start_closing(self._close)
 
     def finalize(self) -> None:
         """Close the workers, unless they are closed."""
