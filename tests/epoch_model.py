@@ -415,7 +415,7 @@ class FakeFeeder:
             if hangs and worker.current_seq in self.world.table:
                 task = self.world.table[worker.current_seq]
                 if task.hung is None:
-                    task.hung = Hung(row, 1.0, 1.0, "")
+                    task.note_hung(Hung(row, 1.0, 1.0, ""))
                     self.world.note_hung(task)
             self.world.note_death(number, mine[0], row)
         else:

@@ -239,7 +239,7 @@ class Epoch:
         table, stage = self._table, self._stage
         if self._is_eager:
             self._dispatcher.fill()  # runs the user's sampler, where Ctrl-C loses no batch
-        task.snapshot, task.log_number = item.attached, item.number
+        task.note_answer(item.attached, item.number)
         if task.part and stage.is_left(task, landed):
             self._dispatcher.hand(task)
             return None
@@ -267,7 +267,7 @@ class Epoch:
     def _handle_failure(self, task: Task, item: Failure, landed: list[Task]) -> Made | None:
         """Handle a Failure in the place of a batch; returns what is raised, or None to continue."""
         if item.kind is FailureKind.END:
-            task.is_end, task.snapshot = True, item.payload
+            task.note_answer(item.payload, is_end=True)
             self._dispatcher.hand(task)
             self._source.note_shard_end(item.worker)
             if self._is_eager:
@@ -275,8 +275,10 @@ class Epoch:
             return None
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
-            if self._supervisor.make_again(task, item):
+            failed = self._supervisor.make_again(task, item)
+            if failed is None:
                 return None
+            item = failed
         if task.start_failure is not None:
             self._supervisor.raise_failed(task.start_failure)
         if self._is_eager:
@@ -286,7 +288,7 @@ class Epoch:
             carried = self._loan.backend.open_error(item.payload)
         if carried is not None and carried.is_nothing:
             if not task.parts:  # all samples of the batch failed: there is no batch
-                _note_bad(task, item.worker, carried)
+                task.note_answer(_bad_of(item.worker, carried))
                 self._dispatcher.hand(task)
                 return None
             text = "all samples of a batch failed, and the batches of a step belong together"
@@ -294,11 +296,10 @@ class Epoch:
         is_own_number = self._table.is_stream or self._table.in_order
         number = self._supervisor.next_number() if is_own_number else int(task.number)
         error = self._supervisor.error_of(task, item, number, carried)
-        task.is_error, task.drawn = True, None if carried is None else carried.drawn
         # the exception of a death stands for the rest of the worker's shard, too
-        task.is_end = self._table.is_stream and item.kind is FailureKind.LOST
-        if carried is not None:
-            _note_bad(task, item.worker, carried)
+        is_end = self._table.is_stream and item.kind is FailureKind.LOST
+        drawn = None if carried is None else carried.drawn
+        task.note_error(_bad_of(item.worker, carried), drawn, is_end)
         if task.part and self._stage.is_left(task, landed):
             self._dispatcher.hand(task)  # the exception of its step was raised before
             return None
@@ -361,7 +362,8 @@ class Epoch:
         raise StopIteration
 
 
-def _note_bad(task: Task, worker_id: int, carried: WorkerError) -> None:
-    """Note the failed samples of a batch with its task."""
-    if carried.bad:
-        task.snapshot = WorkerSnapshot(worker_id, False, False, None, bad=carried.bad)
+def _bad_of(worker_id: int, carried: WorkerError | None) -> WorkerSnapshot | None:
+    """Return the failed samples of a batch, as a worker sends them; None: none failed."""
+    if carried is None or not carried.bad:
+        return None
+    return WorkerSnapshot(worker_id, False, False, None, bad=carried.bad)

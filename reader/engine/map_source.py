@@ -288,7 +288,7 @@ class MapSource:
         for number in sorted(death.lost):
             task, loss = self._table[number], Loss.AGAIN
             if number == death.current_seq and task.hung is None:
-                task.deaths = [*task.deaths, death]
+                task.note_deaths([*task.deaths, death])
             if number == death.current_seq and (task.hung or len(task.deaths) > self._retries):
                 loss = Loss.RAISED
             found.append((task, loss))
@@ -296,5 +296,5 @@ class MapSource:
 
     def handle_no_memory(self, task: Task) -> Remedy:
         """Have a batch made again with fewer in flight; if one is in flight, just once more."""
-        task.tries += 1
-        return Remedy.RAISE if self._table.size == 1 and task.tries > 1 else Remedy.SHRINK
+        tries = task.note_no_memory()
+        return Remedy.RAISE if self._table.size == 1 and tries > 1 else Remedy.SHRINK

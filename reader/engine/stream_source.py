@@ -98,13 +98,9 @@ class StreamSource:
         """
         shard = self._shards[task.worker]
         if shard.ended_by:  # the worker died since; the samples are lost
-            task.deaths = shard.ended_by
+            task.note_deaths(shard.ended_by)
             return Remedy.RAISE
-        task.tries += 1
-        if task.tries > _MOST_TRIES:
-            task.tries = 0
-            return Remedy.RAISE
-        return Remedy.ASK_AGAIN
+        return Remedy.ASK_AGAIN if task.note_no_memory(_MOST_TRIES) else Remedy.RAISE
 
     def handle_death(self, death: Death) -> list[tuple[Task, Loss]]:
         """Begin the shard anew in another worker, or end it; see `TaskSource`.
@@ -140,7 +136,7 @@ class StreamSource:
         first = min([*mine, *full], key=lambda task: task.first_number)
         for task in full:
             if task is not first:
-                task.value.kind = FailureKind.END
+                table.replace_answer(task, task.value.as_kind(FailureKind.END))
         if first in full:
             return [(task, Loss.ENDED) for task in mine]
         return _raised(mine, shard.ended_by)
@@ -160,7 +156,7 @@ class StreamSource:
     def _end_by(self, shard: _Shard, worker_id: int, deaths: list[Death]) -> None:
         shard.ended_by = deaths
         for task in self._aside_of(worker_id):
-            task.deaths = deaths  # a task that was to be asked for again is lost
+            task.note_deaths(deaths)  # a task that was to be asked for again is lost
 
     def _is_hopeless(self, shard: _Shard, death: Death, mine: list[Task]) -> bool:
         """Whether workers died at the beginning of this shard too often."""
@@ -176,5 +172,5 @@ def _is_full(answer: Any) -> bool:
 
 def _raised(tasks: list[Task], deaths: list[Death]) -> list[tuple[Task, Loss]]:
     """Raise the deaths in the place of the first task, and end the others."""
-    tasks[0].deaths = deaths
+    tasks[0].note_deaths(deaths)
     return [(task, Loss.ENDED if at else Loss.RAISED) for at, task in enumerate(tasks)]

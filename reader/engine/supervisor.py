@@ -236,11 +236,11 @@ class Supervisor:
         )
         if not tasks:
             self.raise_failed(failed)
-        tasks[0].start_failure = failed
         self._source.note_shard_end(failed.worker)  # no worker would take its next task
         for task in tasks:
-            table.note_lost(task)
-            self._feeder.drop_task(task.number, failed.worker, task is not tasks[0])
+            is_first = task is tasks[0]
+            table.note_lost(task, failed if is_first else None)
+            self._feeder.drop_task(task.number, failed.worker, not is_first)
 
     def raise_failed(self, failed: Failure) -> NoReturn:
         """End the epoch with the exception of a failed start; the workers end."""
@@ -282,8 +282,7 @@ class Supervisor:
         """Have a dead worker's tasks made again, or put an exception or an end in their places."""
         for task, loss in self._source.handle_death(death):
             if loss is Loss.AGAIN or (loss is Loss.RAISED and self._mark_bad(task, death)):
-                task.hung = None  # its next worker may hang, too
-                self._table.make_again([task])
+                self._table.reassign(task)
             else:
                 self._table.note_lost(task)
                 self._feeder.drop_task(task.number, death.worker_id, loss is Loss.ENDED)
@@ -304,8 +303,8 @@ class Supervisor:
         own, is_single = own_keys(keys), task.kind in _SINGLE
         if row < 0 and not is_single and len(own) == len(keys):
             # __getitems__ fetched them all: fetch each by itself, to find the bad one
-            task.hung = None
-            task.kind, task.payload = TaskKind.TASK_KEYS, pickle.dumps([OneByOne(), *own], 5)
+            payload = pickle.dumps([OneByOne(), *own], 5)
+            task.replace_keys(TaskKind.TASK_KEYS, payload, keeps_deaths=True)
             return True
         row += len(keys) - len(own) if row >= 0 else 0
         if not 0 <= row < len(keys):
@@ -320,9 +319,8 @@ class Supervisor:
             keys[row] = key._replace(passed=key.passed + 1)
         else:
             keys[row] = BadKey(key, f"reader.errors.{told[0]}", told[1])
-        task.hung, task.deaths = None, ()
-        task.payload = pickle.dumps(keys[0] if is_single else keys, 5)
-        task.kind = TaskKind.TASK_KEY if is_single else TaskKind.TASK_KEYS
+        kind = TaskKind.TASK_KEY if is_single else TaskKind.TASK_KEYS
+        task.replace_keys(kind, pickle.dumps(keys[0] if is_single else keys, 5))
         return True
 
     def _count_idle_death(self, death: Death) -> None:
@@ -341,15 +339,17 @@ class Supervisor:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def make_again(self, task: Task, item: Failure) -> bool:
-        """Have a task made again that found no memory for its batch; False: that is raised."""
+    def make_again(self, task: Task, item: Failure) -> Failure | None:
+        """Have a task made again that found no memory for its batch.
+
+        Returns None, or the Failure that is raised in its place.
+        """
         remedy = self._source.handle_no_memory(task)
         if remedy is Remedy.RAISE:
             if not self._table.is_stream:
-                return False
+                return item
             if task.deaths:  # its worker died since; the samples are lost
-                item.kind = FailureKind.LOST
-                return False
+                return item.as_kind(FailureKind.LOST)
             with interrupt_after():
                 self._dispatcher.set_aside(task, item)  # the next call starts over
             raise self.error_of(task, item, self.next_number())
@@ -357,7 +357,7 @@ class Supervisor:
             self._shrink()
         else:
             self._ask_again(task, item)
-        return True
+        return None
 
     def _shrink(self) -> None:
         """Have a batch that found no memory made again, with fewer in flight."""

@@ -152,7 +152,7 @@ class Watchdog:
             now = self._backend.statuses()[status.worker_id]
             if (now.pid, now.batch, now.sample) != (status.pid, status.batch, status.sample):
                 return  # the worker continued meanwhile
-            self._table[status.batch].hung = Hung(status.sample, seconds, hung_s, stack)
+            self._table[status.batch].note_hung(Hung(status.sample, seconds, hung_s, stack))
             if self._backend.kill_worker(status.worker_id):
                 end = ", which is ended and replaced"
                 _log.warning("%s", self._said(status, seconds, stack, end))

@@ -13,6 +13,8 @@ from reader._core.epoch.dispatcher import Dispatcher
 from reader._core.epoch.round_robin import RoundRobin
 from reader._core.epoch.tasks import Task, TaskState, TaskTable
 from reader._core.wire.channel import TaskKind
+from reader._core.wire.failure import Failure, FailureKind
+from reader.errors import InternalError
 
 
 class Feeder:
@@ -169,3 +171,45 @@ def test_turns_skip_workers_with_full_rings() -> None:
     assert (turns.turn, turns.next_worker()) == (0, 0)
     loads.update({0: 4, 1: 1, 2: 1})
     assert turns.next_worker() == 2  # all rings are full: the worker with the fewest tasks
+
+
+FIELDS = sorted({name for name in vars(Task) if not name.startswith(("_", "note_", "replace_"))})
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_field_of_a_task_can_be_set_from_outside(name: str) -> None:
+    with pytest.raises(AttributeError, match="not writable"):
+        setattr(Task(TaskKind.TASK_KEYS, []), name, None)
+
+
+def test_answer_can_be_replaced_only_while_it_is_set_aside() -> None:
+    table, dispatcher, _ = over(Feeder(0, False))
+    dispatcher.fill()
+    task = table.arrive(0)
+    with pytest.raises(InternalError, match="has no answer that is set aside"):
+        table.replace_answer(task, None)
+    full = Failure(FailureKind.FULL, 0, 3, 1, None, 100, 10, 50, "max_bytes")
+    dispatcher.set_aside(task, full)
+    table.replace_answer(task, full.as_kind(FailureKind.LOST))
+    assert (task.value.kind, task.value.seq, task.value.epoch, task.value.worker) == (
+        "lost",
+        0,
+        3,
+        1,
+    )
+    assert full.kind == "full"
+
+
+def test_deaths_stand_against_the_keys_at_which_workers_died() -> None:
+    task = Task(TaskKind.TASK_KEYS, b"old")
+    task.note_deaths(["first", "second"])
+    task.replace_keys(TaskKind.TASK_KEY, b"one by one", keeps_deaths=True)
+    assert (task.payload, task.deaths) == (b"one by one", ("first", "second"))
+    task.replace_keys(TaskKind.TASK_KEY, b"without the bad one")
+    assert (task.payload, task.deaths) == (b"without the bad one", ())
+
+
+def test_tries_without_memory_are_counted_and_start_over_after_the_most() -> None:
+    task = Task(TaskKind.TASK_KEYS, b"")
+    assert [task.note_no_memory(2) for _ in range(5)] == [1, 2, 0, 1, 2]
+    assert [task.note_no_memory() for _ in range(2)] == [3, 4]

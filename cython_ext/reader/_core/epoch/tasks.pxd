@@ -18,25 +18,25 @@ cdef enum:
 
 
 cdef class Task:
-    cdef public int kind
-    cdef public object payload
-    cdef public int worker
-    cdef public object mark
+    cdef readonly int kind
+    cdef readonly object payload
+    cdef readonly int worker
+    cdef readonly object mark
     cdef readonly int64_t number
     cdef readonly int64_t first_number
     cdef readonly TaskState state
-    cdef public object value
-    cdef public object snapshot
-    cdef public object drawn
-    cdef public bint is_error
-    cdef public bint is_end
-    cdef public int part
-    cdef public int parts
-    cdef public unsigned long long log_number
-    cdef public int tries
-    cdef public object deaths
-    cdef public object hung
-    cdef public object start_failure
+    cdef readonly object value
+    cdef readonly object snapshot
+    cdef readonly object drawn
+    cdef readonly bint is_error
+    cdef readonly bint is_end
+    cdef readonly int part
+    cdef readonly int parts
+    cdef readonly unsigned long long log_number
+    cdef readonly int tries
+    cdef readonly object deaths
+    cdef readonly object hung
+    cdef readonly object start_failure
 
 
 cdef class TaskTable:

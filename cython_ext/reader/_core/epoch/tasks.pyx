@@ -85,6 +85,36 @@ cdef class Task:
             return decode_task(self.kind, self.payload)
         return self.payload if self.kind == TaskKind.TASK_KEYS else [self.payload]
 
+    def note_answer(self, snapshot, unsigned long long log_number=0, bint is_end=False):
+        """Note what came with the answer: the snapshot, the place in the log of times, the end of the shard."""
+        self.snapshot, self.log_number, self.is_end = snapshot, log_number, is_end
+
+    def note_error(self, snapshot, drawn, bint is_end):
+        """Note that an exception takes the place of the batch, and what came with that."""
+        self.snapshot, self.drawn, self.is_end, self.is_error = snapshot, drawn, is_end, True
+
+    def note_hung(self, hung):
+        """Note that its worker hung, and is killed."""
+        self.hung = hung
+
+    def note_deaths(self, deaths):
+        """Note which deaths stand against it: these, and no others."""
+        self.deaths = tuple(deaths)
+
+    def note_no_memory(self, int most=-1):
+        """Count that there was no memory for its batch; returns how often.
+
+        After `most` times the count starts over, at 0; -1: never.
+        """
+        self.tries = 0 if self.tries == most else self.tries + 1
+        return self.tries
+
+    def replace_keys(self, int kind, payload, bint keeps_deaths=False):
+        """Have its batch made of other keys; deaths at the old ones stand against it no more, unless kept."""
+        self.kind, self.payload = kind, payload
+        if not keeps_deaths:
+            self.deaths = ()
+
 
 @cython.final
 cdef class TaskTable:
@@ -229,11 +259,14 @@ cdef class TaskTable:
         self.move(task, GONE)
         self.drawn -= 1
 
-    def note_lost(self, Task task not None):
+    def note_lost(self, Task task not None, start_failure=None):
         """Note that the worker will not answer the task; the feeder queues a Failure instead.
 
-        A held task counts as sent, so that nobody sends it.
+        A held task counts as sent, so that nobody sends it. `start_failure`: of the worker; it is raised in the
+        batch's place.
         """
+        if start_failure is not None:
+            task.start_failure = start_failure
         if task.state == HELD:
             self.move(task, SENT)
 
@@ -243,6 +276,17 @@ cdef class TaskTable:
         for task in tasks:
             if task.state != HELD:
                 self.move(task, HELD)
+
+    def reassign(self, Task task not None):
+        """Have the task of a dead worker sent to another one, which may hang, too."""
+        task.hung = None
+        self.make_again((task,))
+
+    def replace_answer(self, Task task not None, answer):
+        """Replace the answer of a task that is set aside."""
+        if task.state != ASIDE:
+            raise InternalError(f"{task!r} has no answer that is set aside")
+        task.value = answer
 
     def ask_again(self, Task task not None, int kind, payload):
         """Have a stream's task sent under a new number, and delivered before all others."""

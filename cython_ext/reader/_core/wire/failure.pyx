@@ -41,3 +41,8 @@ class Failure:
         self.have_bytes = have_bytes
         self.limit_bytes = limit_bytes
         self.knob = knob
+
+    def as_kind(self, kind):
+        """Return one of another kind, in place of the same batch."""
+        return Failure(kind, self.seq, self.epoch, self.worker, self.payload, self.need_bytes,
+                       self.have_bytes, self.limit_bytes, self.knob)
