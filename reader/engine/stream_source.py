@@ -36,6 +36,11 @@ class _Shard:
         self.deaths: list[Death] = []
         self.ended_by: list[Death] = []
 
+    def end(self, deaths: list[Death] | None = None) -> None:
+        """Note its end, and the deaths that caused it; those of an earlier call stand."""
+        self.is_live = False
+        self.ended_by = self.ended_by or deaths or []
+
 
 class StreamSource:
     """Draws "the next batch" for one worker after the other; see `TaskSource`.
@@ -83,7 +88,7 @@ class StreamSource:
 
     def note_shard_end(self, worker_id: int) -> None:
         """Skip a worker from now on."""
-        self._shards[worker_id].is_live = False
+        self._shards[worker_id].end()
 
     def is_live(self, worker_id: int) -> bool:
         """Whether the worker is not exhausted."""
@@ -118,8 +123,8 @@ class StreamSource:
         # those asked again come first: their turn is the earliest
         mine = [task for task in mine if task in lost or task.state == TaskState.HELD]
         if death.is_used_up or not shard.is_live:
-            shard.is_live = False  # exhausted, or its end is on the way: it does not begin anew
-            self._end_by(shard, worker_id, shard.ended_by or [death])
+            # exhausted, or its end is on the way: it does not begin anew
+            self._end_by(shard, worker_id, [death])
             if any(task.kind == TaskKind.TASK_AGAIN for task in mine):
                 return _raised(mine, shard.ended_by)
             return [(task, Loss.ENDED) for task in mine]
@@ -129,9 +134,8 @@ class StreamSource:
         full = [task for task in self._aside_of(worker_id) if _is_full(task.value)]
         if not mine and not full:
             mine = [self._next_of(worker_id)]
-        shard.is_live = False
-        deaths, shard.deaths = shard.deaths, []
-        self._end_by(shard, worker_id, deaths if death in deaths else [*deaths, death])
+        deaths = shard.deaths if death in shard.deaths else [*shard.deaths, death]
+        self._end_by(shard, worker_id, deaths)
         # the first lost task gets the exception; the others end without one
         first = min([*mine, *full], key=lambda task: task.first_number)
         for task in full:
@@ -154,9 +158,9 @@ class StreamSource:
         return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker_id]
 
     def _end_by(self, shard: _Shard, worker_id: int, deaths: list[Death]) -> None:
-        shard.ended_by = deaths
+        shard.end(deaths)
         for task in self._aside_of(worker_id):
-            task.note_deaths(deaths)  # a task that was to be asked for again is lost
+            task.note_deaths(shard.ended_by)  # a task that was to be asked for again is lost
 
     def _is_hopeless(self, shard: _Shard, death: Death, mine: list[Task]) -> bool:
         """Whether workers died at the beginning of this shard too often."""

@@ -54,6 +54,13 @@ class WorkerCursor:
         self.left: dict[str, Any] | None = None
         self.shares: dict[str, Any] | None = None  # what `shard` divided
 
+    @classmethod
+    def divided_anew(cls, made: int, left: dict[str, Any]) -> WorkerCursor:
+        """Return one after `made` batches, for a share of what the former workers left."""
+        found = cls()
+        found.made, found.left = made, left
+        return found
+
     def copied(self) -> WorkerCursor:
         """Return a copy; copy.copy takes five times as long."""
         made = WorkerCursor(self._state)
@@ -216,9 +223,8 @@ class WorkerCursors:
         made = cls(num_workers, batch_size)
         made._origin = [cursor.to_json(batch_size) for cursor in saved], last
         left = {**(shares[0] or {}), "taken": [cursor.taken for cursor in saved]}
-        for cursor in made.all:
-            cursor.made = delivered // num_workers
-            cursor.left = left
+        each = delivered // num_workers
+        made.take([WorkerCursor.divided_anew(each, left) for _ in range(num_workers)])
         made.count_before(delivered)
         return made
 

@@ -79,6 +79,39 @@ class _Node:
     suppress_context: bool = False
     notes: list[str] = field(default_factory=list)  # this package's: parts that are lost
 
+    def fill(self, exc: BaseException, encoder: _Encoder) -> None:
+        """Take all parts of `exc`; those that came before an error stay."""
+        cls = type(exc)
+        self.text = guarded(str, exc)
+        self.class_id = id(cls)
+        self.is_importable = find_by_name(*self.names[0], may_import=False) is cls
+        if not self.is_importable:
+            forms = attempt(class_by_value, cls) or []
+            self.by_value = [form for form in forms if encoder.within_limit(form) is not None]
+        if static_base(cls).__module__ != "builtins":
+            self.whole = encoder.within_limit(attempt(pickle.dumps, exc))
+        self.suppress_context = _suppress_of.__get__(exc)
+        self.cause = encoder.link(self, "cause", cause_of.__get__(exc))
+        self.context = encoder.link(self, "context", _context_of.__get__(exc))
+        if isinstance(exc, _Group):
+            members = [encoder.link(self, "part", e) for e in _Group.exceptions.__get__(exc)]
+            message = str.__str__(_Group.message.__get__(exc))
+            self.group = (message, [m for m in members if m is not None])
+        else:
+            self.args = [encoder.value(arg) for arg in _args_of.__get__(exc)]
+        for name, descriptor in descriptors(cls).items():
+            value, is_set = _read(descriptor, exc)
+            if is_set:
+                self.members.append((name, encoder.value(value)))
+        for name, value in list(_dict_of.__get__(exc).items()):
+            if type(name) is str:
+                self.attributes.append((name, encoder.value(value)))
+        if user_defines(cls, "__setstate__"):
+            state: Any = _dict_of.__get__(exc)
+            if user_defines(cls, "__getstate__"):
+                state = exc.__getstate__()  # type: ignore[attr-defined,unused-ignore]
+            self.state = encoder.value(state)
+
 
 def encode(exc: BaseException) -> bytes:
     """Turn `exc`, with its arguments, attributes, notes, causes and contexts, into bytes.
@@ -90,13 +123,14 @@ def encode(exc: BaseException) -> bytes:
     try:
         return pickle.dumps(_Encoder(exc).nodes)
     except BaseException as failure:
-        node = _Node([("builtins", "Exception" if isinstance(exc, Exception) else "BaseException")])
-        node.text = guarded(str, exc)
-        node.args.append(_Value("str", node.text, pickle.dumps(node.text)))
-        node.notes.append(
+        text = guarded(str, exc)
+        note = (
             f"reader: the worker raised {type_name(type(exc))}; all but its text is lost, because"
             f" pickling it raised {type_name(type(failure))}"
         )
+        name = "Exception" if isinstance(exc, Exception) else "BaseException"
+        args = [_Value("str", text, pickle.dumps(text))]
+        node = _Node([("builtins", name)], text=text, args=args, notes=[note])
         return pickle.dumps([node])
 
 
@@ -141,7 +175,7 @@ class _Encoder:
             node = _Node(names(type(exc)))
             self.nodes.append(node)
             try:
-                self._fill(node, exc)
+                node.fill(exc, self)
             except BaseException as failure:
                 kind = type_name(type(failure))
                 node.notes.append(
@@ -156,52 +190,20 @@ class _Encoder:
             self._found.append(exc)
         return position
 
-    def _fill(self, node: _Node, exc: BaseException) -> None:
-        cls = type(exc)
-        node.text = guarded(str, exc)
-        node.class_id = id(cls)
-        node.is_importable = find_by_name(*node.names[0], may_import=False) is cls
-        if not node.is_importable:
-            forms = attempt(class_by_value, cls) or []
-            node.by_value = [form for form in forms if self._within_limit(form) is not None]
-        if static_base(cls).__module__ != "builtins":
-            node.whole = self._within_limit(attempt(pickle.dumps, exc))
-        node.suppress_context = _suppress_of.__get__(exc)
-        node.cause = self._link(node, "cause", cause_of.__get__(exc))
-        node.context = self._link(node, "context", _context_of.__get__(exc))
-        if isinstance(exc, _Group):
-            members = [self._link(node, "part", e) for e in _Group.exceptions.__get__(exc)]
-            message = str.__str__(_Group.message.__get__(exc))
-            node.group = (message, [m for m in members if m is not None])
-        else:
-            node.args = [self._value(arg) for arg in _args_of.__get__(exc)]
-        for name, descriptor in descriptors(cls).items():
-            value, is_set = _read(descriptor, exc)
-            if is_set:
-                node.members.append((name, self._value(value)))
-        for name, value in list(_dict_of.__get__(exc).items()):
-            if type(name) is str:
-                node.attributes.append((name, self._value(value)))
-        if user_defines(cls, "__setstate__"):
-            state: Any = _dict_of.__get__(exc)
-            if user_defines(cls, "__getstate__"):
-                state = exc.__getstate__()  # type: ignore[attr-defined,unused-ignore]
-            node.state = self._value(state)
-
-    def _within_limit(self, pickled: bytes | None) -> bytes | None:
+    def within_limit(self, pickled: bytes | None) -> bytes | None:
         if pickled is None or len(pickled) > self._bytes_left:
             return None
         self._bytes_left -= len(pickled)
         return pickled
 
-    def _link(self, node: _Node, what: str, other: BaseException | None) -> int | None:
+    def link(self, node: _Node, what: str, other: BaseException | None) -> int | None:
         position = None if other is None else self._position(other)
         if other is not None and position is None:
             kind = type_name(type(other))
             node.notes.append(f"reader: its {what} ({kind}) is lost: the chain is too long")
         return position
 
-    def _value(self, value: object) -> _Value:
+    def value(self, value: object) -> _Value:
         kind = type_name(type(value))
         text = "" if type(value) in _PLAIN else guarded(_repr.repr, value)
         try:
@@ -285,10 +287,10 @@ class _Decoder:
                     attempt(slots[name].__set__, exc, loaded)
                 else:  # its class is lost: a plain attribute replaces the slot
                     attributes[name] = loaded
-        if self._set_state(node, exc):
-            node.attributes = [(k, v) for k, v in node.attributes if k == "__notes__"]
+        is_set = self._set_state(node, exc)
         for name, value in node.attributes:
-            attributes[name] = self._load(node, f"attribute {name!r}", value)
+            if not is_set or name == "__notes__":  # else the state has them
+                attributes[name] = self._load(node, f"attribute {name!r}", value)
         for link, other in ((cause_of, node.cause), (_context_of, node.context)):
             if other is not None:
                 link.__set__(exc, self.exceptions[other])

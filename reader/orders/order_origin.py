@@ -59,6 +59,16 @@ class OrderOrigin:
     random: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     last_iterator: Any = None
 
+    def fix(self, entries: dict[str, Any], random: list[dict[str, Any]] | None = None) -> None:
+        """Note entries that hold at every position; `random`: None: it has its initial state."""
+        self.fixed.update(entries)
+        if random is not None:
+            self.random = random
+
+    def note_end(self, states: dict[str, Any]) -> None:
+        """Note the states of the sampler after the last batch."""
+        self.last_iterator = states.get("iterator")
+
     def samples(self, batches: int) -> int | None:
         """Return how many samples come before batch number `batches`; None: unknown."""
         if self.batch_size is None or self.first.samples is None:

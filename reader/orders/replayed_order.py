@@ -87,19 +87,18 @@ class ReplayedOrder:
         try:
             seed_known_libraries(self._seed)
             yield
-            self.origin.random.append(capture())
-            self.origin.fixed["seeded"] = True
+            self.origin.fix({"seeded": True}, [*self.origin.random, capture()])
         finally:
             put_own_back()
 
     def _capture(self) -> None:
-        self.origin.random = [capture()]
+        random, entries = [capture()], self._rank()
         generators = generator_states(self._batches)
         if generators:
-            self.origin.fixed["generators"] = generators
+            entries["generators"] = generators
         if has_state(self._source):
-            self.origin.fixed["source"] = state_of(self._source)
-        self.origin.fixed.update(self._rank())
+            entries["source"] = state_of(self._source)
+        self.origin.fix(entries, random)
 
     def _rank(self) -> dict[str, Any]:
         """Return this rank and the world size if ranks share an order: the checksum is per rank.
@@ -168,9 +167,8 @@ class ReplayedOrder:
                 f" its first {at.batches} batches are not those that were delivered. Give it a seed"
                 " of its own, or state_dict and load_state_dict"
             )
-        self.origin.random = random
         names = ("seeded", "generators", "source", *(("first",) if is_own else ()))
-        self.origin.fixed = {name: state[name] for name in names if name in state} | rank
+        self.origin.fix({name: state[name] for name in names if name in state} | rank, random)
         self.start = self._checksum
         keys, made = made, chain(first, made)
         if self._batching is not None:
@@ -293,7 +291,7 @@ class StatefulOrder(ReplayedOrder):
             # after a short batch the sampler is exhausted: its state may be that of a new epoch
             self._is_over = self._batching is not None and len(batch) < self._batching.batch_size
             yield batch
-        self.origin.last_iterator = self._states().get("iterator")
+        self.origin.note_end(self._states())
 
     def open_at(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
         """Let the sampler resume from its own state."""
@@ -310,7 +308,7 @@ class StatefulOrder(ReplayedOrder):
         self._is_over = state.get("over", False)
         if self._is_over:
             self._watch()
-            self.origin.last_iterator = self._states().get("iterator")
+            self.origin.note_end(self._states())
             return iter(())
         for _ in islice(self._iterator, state["skip"]):
             pass

@@ -69,13 +69,14 @@ class ShardedOrder:
         left = len(sampler.dataset) - consumed
         ranks = sampler.num_replicas
         share = left // ranks if sampler.drop_last else -(-left // ranks)
-        self.origin.fixed = {
+        entries = {
             **_facts(sampler),
             "epoch": sampler.epoch if is_torch_sampler(sampler) else sampler.state_dict()["epoch"],
             "num_replicas": ranks,
             "consumed": consumed,
             "share": max(0, share),
         }
+        self.origin.fix(entries)
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
