@@ -43,6 +43,18 @@ class Copy:
         self.is_issued = False
         self.held: list[Any] | None = None
 
+    def note_issued(self) -> None:
+        """Note that an interrupt left it: no more of it is issued."""
+        self.is_issued = True
+
+    def end(self, registrar: Registrar, place: int) -> Any:
+        """Release what it reads, once it is done; returns its event, which is free again."""
+        if self.batch is not None:
+            self.batch.note(COPIED, place)
+        event, self.event, self.batch, self.held = self.event, None, None, None
+        registrar.release(self.slot)
+        return event
+
 
 class Copied:
     """The user's batch on a device; its bytes are there when its copy is done.
@@ -159,7 +171,7 @@ class Copier(Finalized):
             return
         try:
             while self._open and self._is_done(self._open[0]):
-                self._release_first()
+                self._events.append(self._open.popleft().end(self.registrar, self._place))
         finally:
             self._lock.release()
 
@@ -174,7 +186,7 @@ class Copier(Finalized):
                 copy = self._open[0]
                 if not self._is_done(copy):
                     self._device.wait(copy.event)
-                self._release_first()
+                self._events.append(self._open.popleft().end(self.registrar, self._place))
 
     def finalize(self) -> None:
         """Wait for the copies when the copier is dropped, before what they read is freed."""
@@ -186,16 +198,8 @@ class Copier(Finalized):
             if copy is self._newest:
                 return False
             self._device.record(copy.event)  # records the end of the part that was issued
-            copy.is_issued = True
+            copy.note_issued()
         return self._device.is_done(copy.event)
-
-    def _release_first(self) -> None:
-        copy = self._open.popleft()
-        if copy.batch is not None:
-            copy.batch.note(COPIED, self._place)
-        event, copy.event, copy.batch, copy.held = copy.event, None, None, None
-        self.registrar.release(copy.slot)
-        self._events.append(event)
 
 
 def drop_copies(copiers: list[Copier]) -> None:
