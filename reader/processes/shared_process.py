@@ -272,7 +272,7 @@ class _SharedWorker:
             return
         for channel in self._open.keys() - set(self.loops.channels):
             os.close(self._open.pop(channel)[0])
-            channel.beside = []  # two would keep each other and their arenas alive
+            channel.share_memory([])  # two would keep each other and their arenas alive
         self._share_budget()
 
     def _share_budget(self) -> None:
@@ -280,7 +280,5 @@ class _SharedWorker:
         channels = self.loops.channels
         idle = max(0, self._loaders - len({self._open[channel][1] for channel in channels}))
         for channel in channels:
-            channel.beside = [other for other in channels if other is not channel]
-            if self._budget is not None:
-                others = [other.arena for other in channel.beside]
-                channel.arena.share_budget(others, self._budget, idle)
+            others = [other for other in channels if other is not channel]
+            channel.share_memory(others, self._budget, idle)

@@ -82,9 +82,22 @@ class Life:
     is_wanted: bool = False
     teller: Part | None = None
 
+    def note_wanted(self) -> None:
+        """Note that this package ends it: no loader reports its end."""
+        self.is_wanted = True
+
+    def note_reaped(self, teller: Part | None = None) -> None:
+        """Note that its process is reaped now, or by another thread."""
+        self.is_reaped, self.teller = True, teller
+
+    def end(self, pid: int, exitcode: int | None) -> None:
+        """Note how the process ended, and close its pipe."""
+        self.pid, self.exitcode = pid, exitcode
+        self.control.close()
+
     def stop(self) -> None:
         """Ask the process to end after the sample that it works on."""
-        self.is_wanted = True
+        self.note_wanted()
         self.control.tell(Stop())
 
 
@@ -241,14 +254,13 @@ class SharedWorkers(WorkerProcesses, Finalized):
         """
         if life.is_reaped:
             return
-        life.is_reaped = True
         found = [part for part in self.parts if self.is_at(worker_id, part)]
-        life.teller = found[0] if found else teller
+        life.note_reaped(found[0] if found else teller)
         if self._lives.get(worker_id) is life:
             del self._lives[worker_id]
-            life.pid, life.exitcode = self.reap(worker_id)
+            pid, exitcode = self.reap(worker_id)
             self.release(worker_id)
-            life.control.close()
+            life.end(pid, exitcode)
 
     def is_at(self, worker_id: int, part: Part) -> bool:
         """Whether a worker runs code for a loader, or ran it when it died."""
@@ -258,7 +270,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
         """Kill a worker's process, if it is that one; False: the signal cannot be sent."""
         if self._lives.get(worker_id) is not life:
             return True
-        life.is_wanted = True
+        life.note_wanted()
         return self.kill(worker_id)
 
     def interrupt_life(self, worker_id: int, life: Life) -> None:
@@ -316,7 +328,7 @@ class SharedWorkers(WorkerProcesses, Finalized):
                     life.stop()
                 self.stop_all()
                 for life in self._lives.values():
-                    life.is_reaped = True
+                    life.note_reaped()
                     life.control.close()
                 self._lives.clear()
                 self._close_descriptors()

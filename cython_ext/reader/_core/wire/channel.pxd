@@ -26,7 +26,7 @@ cdef bint take_next(list samples, object source, rd_made* made, rd_timer* timer)
 cdef class WorkerChannel:
     cdef readonly Arena arena
     cdef readonly Heap heap
-    cdef public list beside       # of this worker, for other loaders; trimmed when memory is short
+    cdef list beside              # of this worker, for other loaders; trimmed when memory is short
     cdef readonly BatchWriter writer
     cdef rd_heap* c
     cdef uint32_t worker_id

@@ -175,6 +175,16 @@ cdef class WorkerChannel:
         """Keep this many slots hot from now on."""
         self.heap.keep_slots = slots
 
+    def share_memory(self, list beside not None, nbytes=None, uint32_t idle=0):
+        """Share memory with this worker's channels for other loaders, from now on; [] with none.
+
+        When it is short, their spare memory is freed, too. ``nbytes``: of the arenas of all; None: they have no
+        limit of their own. ``idle``: see `Arena.share_budget`.
+        """
+        self.beside = beside
+        if nbytes is not None:
+            self.arena.share_budget([(<WorkerChannel>other).arena for other in beside], nbytes, idle)
+
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
         self.writer.set_rules(rules)
