@@ -221,8 +221,9 @@ class Loan(Finalized):
                 self.is_ended = True
 
     def finalize(self) -> None:
-        """Give it back, in whatever thread."""
-        self.release()
+        """Give it back, in whatever thread; nothing, if an interrupt came before it had a backend."""
+        if self._is_out:
+            self.release()
 
 
 class PoolShelf:
