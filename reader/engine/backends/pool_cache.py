@@ -221,7 +221,7 @@ class Loan(Finalized):
                 self.is_ended = True
 
     def finalize(self) -> None:
-        """Give it back, in whatever thread; nothing, if an interrupt came before it had a backend."""
+        """Give it back, in whatever thread; an interrupt may have come before it was lent."""
         if self._is_out:
             self.release()
 
