@@ -145,7 +145,6 @@ nightly:
 	$(MAKE) gluon
 	$(MAKE) augmentation
 	$(PY) -m pytest -n 2 --timeout 0 --hypothesis-profile nightly tests/fuzz
-	$(PY) -m pytest --timeout 0 -o faulthandler_timeout=0 -m nightly tests/unit/test_epoch_machine.py
 	$(PY) -W ignore -m tools.fuzz_pixels --count 200000
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20
