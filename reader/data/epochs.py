@@ -74,11 +74,10 @@ def epoch_carriers(*objects: Any) -> list[Any]:
 def carried_epochs(**objects: Any) -> dict[str, int]:
     """Return the epochs of datasets and samplers with `set_epoch`, by the path to each."""
     found: dict[str, int] = {}
-    for path, each in _paths(objects):
-        if callable(getattr(each, "set_epoch", None)):
-            epoch = own_epoch(each)
-            if epoch is not None:
-                found[_name(path)] = epoch
+    for path, each in _paths(objects, "set_epoch"):
+        epoch = own_epoch(each)
+        if epoch is not None:
+            found[_name(path)] = epoch
     return found
 
 
@@ -92,12 +91,17 @@ def find_carriers(names: Any, **objects: Any) -> list[Any]:
     return found
 
 
-def _paths(objects: dict[str, Any]) -> list[tuple[Path, Any]]:
-    """Return these objects and those inside of them, each once, with the path to it."""
+def _paths(objects: dict[str, Any], having: str | None = None) -> list[tuple[Path, Any]]:
+    """Return these objects and those inside of them, each once, with the path to it.
+
+    `having`: only those with a method of this name; None: all.
+    """
     found: list[tuple[Path, Any]] = []
     for name, outer in objects.items():
         if outer is not None:
-            note_owned(found, outer, (name,), _ONE, _MANY, _DEPTH)
+            note_owned(found, outer, (name,), _ONE, _MANY, _DEPTH, having)
+    if not found:
+        return found
     once = {id(pair[1]): pair for pair in found[::-1]}  # the first path to each counts
     return [pair for pair in found if once[id(pair[1])] is pair]
 

@@ -64,6 +64,7 @@ class Nested(Split):
         assert info_of(self.library) is before
 
 
+@pytest.mark.timeout(180)  # workers that are spawned import the library
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_01_a_stream_split_by_a_librarys_function_has_each_sample_once(

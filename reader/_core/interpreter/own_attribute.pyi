@@ -12,4 +12,5 @@ def note_owned(
     one: tuple[str, ...],
     many: tuple[str, ...],
     depth: int,
+    having: str | None = None,
 ) -> None: ...

@@ -221,8 +221,9 @@ class Loan(Finalized):
                 self.is_ended = True
 
     def finalize(self) -> None:
-        """Give it back, in whatever thread."""
-        self.release()
+        """Give it back, in whatever thread; an interrupt may have come before it was lent."""
+        if self._is_out:
+            self.release()
 
 
 class PoolShelf:

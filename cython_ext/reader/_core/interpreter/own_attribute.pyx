@@ -33,7 +33,7 @@ def own_attribute(value, str name not None, default=None):
 
 
 def note_owned(list found not None, value, tuple path not None, tuple one not None, tuple many not None,
-               int depth):
+               int depth, str having=None):
     """Append (path, object) for an object and those in its own attributes, outermost first.
 
     Args:
@@ -41,20 +41,22 @@ def note_owned(list found not None, value, tuple path not None, tuple one not No
         one: names of attributes that hold an object.
         many: names of attributes that hold a list or tuple of objects.
         depth: of objects in objects; deeper ones are left out.
+        having: append only objects with a callable attribute of this name; None: all.
     """
     cdef Py_ssize_t place
-    found.append((path, value))
+    if having is None or callable(getattr(value, having, None)):
+        found.append((path, value))
     if depth == 0 or Py_TYPE(value).tp_dictoffset == 0:
         return
     for name in one:
         inner = own_attribute(value, name)
         if inner is not None:
-            note_owned(found, inner, (*path, name), one, many, depth - 1)
+            note_owned(found, inner, (*path, name), one, many, depth - 1, having)
     for name in many:
         inner = own_attribute(value, name)
         if isinstance(inner, (list, tuple)):
             for place in range(len(inner)):
-                note_owned(found, inner[place], (*path, name, place), one, many, depth - 1)
+                note_owned(found, inner[place], (*path, name, place), one, many, depth - 1, having)
 
 
 cdef object attribute_of(object value, str name, object default):
