@@ -32,6 +32,7 @@ _SCALARS = {
 _ARRAYS = {np.dtype(kind) for kind in _SCALARS}
 # PyTorch's own functions, which programs replace
 _COLLATE, _LIBRARY = inner.collate.default_collate, inner.collate.collate
+_CONTAINERS = (tuple, list, dict)
 _MAX_DEPTH = 90  # levels of containers; PyTorch collates deeper ones
 _MAX_NDIM = 60
 
@@ -72,7 +73,10 @@ def with_extended(function: Any) -> Any:
 def _with_extended(function: Any, samples: Any) -> Any:
     its = inner.collate
     functions = its.default_collate_fn_map
-    if function is _COLLATE and its.collate is _LIBRARY and functions == _own_functions():
+    # of other samples PyTorch's function makes a batch as fast
+    is_nested = type(samples) is list and samples and type(samples[0]) in _CONTAINERS
+    is_own = is_nested and function is _COLLATE and its.collate is _LIBRARY
+    if is_own and functions == _own_functions():
         try:
             return collate_alike(samples, functions, _LIBRARY)
         except Exception as error:
