@@ -311,7 +311,7 @@ def test_workers_release_the_dataset_of_a_freed_loader(pool: WorkerPool, tmp_pat
     list(stays)
 
     def have_ended() -> bool:
-        next(iter(DataLoader(Rows(4), batch_size=4, pool=pool)))
+        list(DataLoader(Rows(16), batch_size=4, pool=pool))  # each worker has a task
         return len(list(tmp_path.iterdir())) == 2
 
     wait_until(have_ended)
