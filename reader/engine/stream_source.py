@@ -81,7 +81,7 @@ class StreamSource:
             turns = (*range(worker_id, len(shards)), *range(worker_id))
             live = [each for each in turns if shards[each].is_live]
             worker_id = min(live, key=loads.__getitem__)
-        return table.draw_ready(_NEXT, b"", worker_id)
+        return table.draw(_NEXT, b"", worker_id, is_ready=True)
 
     def encode(self, task: Task) -> None:
         """Do nothing: each task is drawn ready for sending."""

@@ -402,8 +402,7 @@ def test_batches_handed_over_while_two_threads_count_are_counted(
     threads: list[threading.Thread] = []
 
     def hand(number: int) -> None:
-        task = Task(TaskKind.TASK_INDICES, b"")
-        table.draw(task)
+        task = table.draw(TaskKind.TASK_INDICES, b"")
         table.ready(task, task.kind, task.payload)
         dispatcher.send_held()
         dispatcher.hand(table.arrive(number))

@@ -61,9 +61,7 @@ class Source:
         self.check(self.table.drawn, False)
         if self.table.drawn == 6:
             return None
-        task = Task(0, b"")
-        self.table.draw(task)
-        return task
+        return self.table.draw(0, b"")
 
     def encode(self, task: Task) -> int | None:
         self.check(task.number, True)

@@ -139,12 +139,11 @@ class ThreadPool(Pool):
         if self.rng_lock is not None:
             self.rng_lock.stop()
         deadline = time.monotonic() + _GRACE_S
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        others = [each for each in self._threads if each is not threading.current_thread()]
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
         if self.rng_lock is not None:
             self.rng_lock.release()
-        others = [each for each in self._threads if each is not threading.current_thread()]
         return not any(thread.is_alive() for thread in others)
 
 

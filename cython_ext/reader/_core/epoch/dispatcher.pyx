@@ -110,7 +110,7 @@ cdef class Dispatcher:
         If an index is outside of the dataset, the task stays DRAWN, and `encode` of the source raises the error.
         """
         cdef Indices found
-        cdef Task task
+        cdef int worker
         cdef bint is_within
         if self.batches is None or self.table.passed or self.table.have(DRAWN) or not self.table.in_order:
             return None
@@ -118,14 +118,10 @@ cdef class Dispatcher:
         if found is None:
             return None
         is_within = found.outside(self.count) is NULL
-        task = Task.__new__(Task)
-        task.kind = TASK_INDICES
-        task.payload = found.payload if is_within else found
+        worker = -1 if self.round_robin is None else self.round_robin.next_worker()
+        task = self.table.draw(TASK_INDICES, found.payload if is_within else found, worker, is_within)
         if self.round_robin is not None:
-            task.worker = self.round_robin.next_worker()
-        self.table.draw(task, is_within)
-        if self.round_robin is not None:
-            self.round_robin.pass_on(task.worker)
+            self.round_robin.pass_on(worker)
         return task
 
     def end_with(self, error):

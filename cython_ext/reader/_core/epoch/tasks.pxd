@@ -64,8 +64,7 @@ cdef class TaskTable:
     cdef int move(self, Task task, TaskState to) except -1
     cdef int64_t have(self, TaskState state) noexcept
     cdef list in_states(self, int states)
-    cpdef draw(self, Task task, bint is_ready=*)
-    cpdef Task draw_ready(self, int kind, object payload, int worker)
+    cpdef Task draw(self, int kind, object payload, int worker=*, bint is_ready=*)
     cpdef Task arrive(self, int64_t number)
     cdef int hand(self, Task task) except -1
     cdef int close_gap(self) except -1

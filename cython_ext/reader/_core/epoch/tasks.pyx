@@ -207,20 +207,16 @@ cdef class TaskTable:
                 found.append(task)
         return found
 
-    cpdef draw(self, Task task, bint is_ready=False):
-        """Add a task that was drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
-        task.number = task.first_number = self.drawn
-        self.move(task, HELD if is_ready else DRAWN)
-        self.drawn += 1
-        self.last_worker = task.worker
-
-    cpdef Task draw_ready(self, int kind, payload, int worker):
-        """Draw a task that is ready for sending, and return it."""
+    cpdef Task draw(self, int kind, payload, int worker=-1, bint is_ready=False):
+        """Return a task that was just drawn; unless it `is_ready`, its keys are still to be made ready for sending."""
         cdef Task task = Task.__new__(Task)
         task.kind = kind
         task.payload = payload
         task.worker = worker
-        self.draw(task, True)
+        task.number = task.first_number = self.drawn
+        self.move(task, HELD if is_ready else DRAWN)
+        self.drawn += 1
+        self.last_worker = worker
         return task
 
     def draw_from(self, iterator, RoundRobin round_robin=None, list torn=None):
@@ -235,10 +231,7 @@ cdef class TaskTable:
         draw_into(found, iterator, 1, torn)
         if not found:
             return None
-        task = Task.__new__(Task)
-        task.payload = found[0]
-        task.worker = worker
-        self.draw(task)
+        task = self.draw(0, found[0], worker)
         if round_robin is not None:
             round_robin.pass_on(worker)
         return task
