@@ -12,10 +12,11 @@ import gc
 import importlib
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
-from multiprocessing import reduction, util
+from multiprocessing import forkserver, reduction, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -53,6 +54,7 @@ __all__ = [
 
 
 _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
+_END_MS = 1000  # from the end of a forkserver's sockets to the end of its process
 
 # Starting a process walks multiprocessing's set of children; on Python 3.10 none of them may be
 # closing meanwhile. Also guards `_kept`; no other lock is taken while it is held.
@@ -338,6 +340,8 @@ def _ended_meanwhile(
     because of this error. A replacement would share its rings.
     """
     is_server = isinstance(context, BaseContext) and context.get_start_method() == "forkserver"
+    if is_server:
+        _await_end_of_forkserver()
     what = "the forkserver of multiprocessing, which forks it," if is_server else "it"
     words = f"{type(error).__name__}: {error}"
     return ReaderError(
@@ -345,6 +349,27 @@ def _ended_meanwhile(
         " killed it: the kernel does where memory is short, and logs that (dmesg). Iterate over the"
         " loader again, which starts another"
     )
+
+
+def _await_end_of_forkserver() -> None:
+    """Wait until multiprocessing can see that its forkserver ended, or for a second if it runs on.
+
+    The kernel closes the sockets of a killed process a moment before its parent can see its end.
+    Until then multiprocessing takes the server for running and starts no other one.
+    """
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if pid is None:
+        return
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:  # it ended and was waited for, or the system refuses a descriptor
+        return
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.poll(_END_MS)
+    finally:
+        os.close(pidfd)
 
 
 def _check_pipes() -> None:

@@ -371,21 +371,23 @@ cdef class TaskTable:
         of each worker before the first one of this worker that the user has not got.
         """
         cdef Task task
-        cdef list found
+        cdef list found, waiting
+        cdef int64_t first
         if not self.have(HANDED):
             return []
-        found = [each for each in self.tasks.values() if each.state == HANDED]
-        if self.is_stream or self.in_order:
-            found.sort(key=first_number_of)
-            waiting = self.in_states(~(1 << <int>HANDED | 1 << <int>EARLY))
-            if self.in_order and waiting:
-                first = min([each.first_number for each in waiting])
-                found = [each for each in found if each.first_number < first]
-            elif waiting:
-                firsts = {}
-                for task in waiting:
-                    firsts[task.worker] = min(task.first_number, firsts.get(task.worker, task.first_number))
-                found = [each for each in found if each.first_number < firsts.get(each.worker, each.first_number + 1)]
+        found = self.in_states(1 << <int>HANDED)
+        if not self.is_stream and not self.in_order:
+            return found
+        found.sort(key=first_number_of)
+        waiting = self.in_states(~(1 << <int>HANDED | 1 << <int>EARLY))
+        if self.in_order and waiting:
+            first = min([(<Task>each).first_number for each in waiting])
+            found = [each for each in found if (<Task>each).first_number < first]
+        elif waiting:
+            firsts = {}
+            for task in waiting:
+                firsts[task.worker] = min(task.first_number, firsts.get(task.worker, task.first_number))
+            found = [task for task in found if task.first_number < firsts.get(task.worker, task.first_number + 1)]
         return found
 
     def count(self, list tasks not None, worker_cursors):
