@@ -1,7 +1,8 @@
 """Damaged image files and views at random: no crash, no byte beside the output, no wrong pixel.
 
 Imports reader. A case is one of two. A file is damaged at some bytes, cut off or joined to another:
-decoding a part of it gives pixels or an `ImageError`. Or a view of an array is made in a drawn
+decoding a part of it gives pixels or an `ImageError`, reads no byte behind the file, and takes no
+pixel from what the output or another picture held before. Or a view of an array is made in a drawn
 layout and type: its pixels are those that plain NumPy makes, and the memory around them stays. Run
 as ``python -m tools.fuzz_pixels --count N --seed S``; case K alone: ``--count 1 --seed K``.
 """
@@ -9,6 +10,7 @@ as ``python -m tools.fuzz_pixels --count N --seed S``; case K alone: ``--count 1
 from __future__ import annotations
 
 import argparse
+import ctypes
 import faulthandler
 import io
 import mmap
@@ -26,7 +28,7 @@ from PIL import Image
 from reader._core.pixels.render import render
 from reader.errors import ImageError
 from reader.images.array_image import ArrayImage
-from reader.images.encoded_image import EncodedImage
+from reader.images.encoded_image import EncodedImage, decode
 from reader.images.view import View
 
 __all__ = ["main", "run_case"]
@@ -51,6 +53,9 @@ SAVED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+BEHIND = (b"\n", bytes(100), b"a trailer of a camera " * 9, b"\xff\xd8\xff\xe1\0\2" * 9)
+
+
 class WrongPixels(AssertionError):
     """An output that is wrong."""
 
@@ -66,6 +71,19 @@ def check_frame(memory: Any) -> None:
     """Raise WrongPixels where a byte beside the output was written."""
     if (memory[:AROUND] != MARK).any() or (memory[-AROUND:] != MARK).any():
         raise WrongPixels("bytes beside the output were written")
+
+
+def guarded(content: bytes) -> memoryview:
+    """Return a copy of the content whose next byte lies in a page that cannot be read."""
+    page = mmap.PAGESIZE
+    nbytes = -(-len(content) // page) * page
+    memory = mmap.mmap(-1, nbytes + page)
+    place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(place + nbytes), ctypes.c_size_t(page), 0):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    memory[nbytes - len(content) : nbytes] = content
+    return memoryview(memory)[nbytes - len(content) : nbytes].toreadonly()
 
 
 def drawn_view(rng: random.Random, height: int, width: int) -> View:
@@ -95,9 +113,15 @@ def a_file(rng: random.Random) -> tuple[bytes, str]:
         image = image.convert("L")
     elif kind == "JPEG" and rng.random() < 0.1:
         image = image.convert("CMYK")
+    exif = Image.Exif()
+    if kind != "TIFF" and rng.random() < 0.5:
+        exif[0x0112] = rng.randrange(10)
     file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue(), kind
+    image.save(file, kind, **options, **({"exif": exif} if exif else {}))
+    content = file.getvalue()
+    if kind == "JPEG" and rng.random() < 0.3:
+        content += rng.choice(BEHIND)
+    return content, kind
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:
@@ -122,6 +146,17 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
     return bytes(changed)
 
 
+def _other(mark: int) -> bytes:
+    """Return a turned picture that leaves its pixels in the decoder's memory."""
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (300, 300), (mark, mark, mark)).save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+OTHERS = {mark: _other(mark) for mark in (0, 255)}
+
+
 def file_case(rng: random.Random) -> str:
     """Decode a part of a file that may be damaged; return the outcome."""
     content, kind = a_file(rng)
@@ -129,7 +164,7 @@ def file_case(rng: random.Random) -> str:
     if is_damaged:
         content = damaged(rng, content)
     try:
-        image = EncodedImage(content, rng.choice(("RGB", "L")), rng.random() < 0.3)
+        image = EncodedImage(guarded(content), rng.choice(("RGB", "L")), rng.random() < 0.3)
         view = drawn_view(rng, image.height, image.width)
         shape: tuple[int, ...] = (view.height, view.width, image.channels)
         is_first = rng.random() < 0.5
@@ -137,6 +172,13 @@ def file_case(rng: random.Random) -> str:
             shape = (image.channels, view.height, view.width)
         out, memory = framed(shape, np.uint8)
         image.render(view, out, channels_first=is_first)
+        made = out.copy()
+        for mark in (0, 255):
+            out[...] = mark
+            decode(OTHERS[mark], upright=True)
+            image.render(view, out, channels_first=is_first)
+            if (out != made).any():
+                raise WrongPixels(f"pixels of a {kind} file come from elsewhere")
     except ImageError:
         if not is_damaged:
             raise WrongPixels(f"a whole {kind} file was refused") from None

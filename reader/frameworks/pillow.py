@@ -15,7 +15,16 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ImageError, got
 
-__all__ = ["ColorsError", "as_pixels", "decode", "encode", "has_turbo", "pixels", "require_pillow"]
+__all__ = [
+    "ColorsError",
+    "as_pixels",
+    "decode",
+    "encode",
+    "has_turbo",
+    "pixels",
+    "reads_truncated",
+    "require_pillow",
+]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
 _WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
@@ -36,6 +45,12 @@ def require_pillow() -> Any:
             ' install "lodreader[images]"'
         ) from error
     return Image
+
+
+def reads_truncated() -> bool:
+    """Whether the program asked Pillow to read files that are cut off."""
+    module = sys.modules.get("PIL.ImageFile")
+    return bool(module is not None and module.LOAD_TRUNCATED_IMAGES)
 
 
 def has_turbo() -> bool:

@@ -18,9 +18,16 @@ import numpy.typing as npt
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.files import open_regular
 from reader.frameworks import pillow
-from reader.images.libjpeg import libjpeg
+from reader.images.jpeg import (
+    is_junk,
+    jpeg_header,
+    jpeg_orientation,
+    render_jpeg,
+    simplejpeg,
+    told_of,
+)
 from reader.images.transform import Pixels, Size, as_size
-from reader.images.view import MAX_PIXELS, Box, Image, View, render_view
+from reader.images.view import MAX_PIXELS, SIDEWAYS, Box, Image, Spans, View, render_view
 
 __all__ = ["EncodedImage", "Source", "channels_of", "content_of", "decode", "image_size"]
 
@@ -41,21 +48,10 @@ _SIGNATURES = (
     (b"\x1f\x8b", "gzip"),
 )
 _KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # can be decoded
-_END_OF_JPEG = b"\xff\xd9"
 _ORIENTATION = 0x0112  # a tag of Exif
-_SIDEWAYS = range(5, 9)  # in these orientations rows are columns
+_ORIENTATIONS = range(1, 9)
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257  # tags
-_FORTH, _BACK = slice(None), slice(None, None, -1)
-_TURNS = {  # flips of rows and columns, after sideways images are transposed
-    1: (_FORTH, _FORTH),
-    2: (_FORTH, _BACK),
-    3: (_BACK, _BACK),
-    4: (_BACK, _FORTH),
-    5: (_FORTH, _FORTH),
-    6: (_FORTH, _BACK),
-    7: (_BACK, _BACK),
-    8: (_BACK, _FORTH),
-}
+_HEAD = 16  # bytes that tell a file's kind
 _WHAT_TO_DO = "Make the file anew, or leave it out of the dataset"
 
 
@@ -148,6 +144,7 @@ class EncodedImage(Image):
     Attributes:
         name: of the file, for messages.
         height, width: in pixels, as rendered.
+        orientation: Exif's number for how its pixels are turned when they are rendered; 1: not.
         channels: 3, or 1 with the mode "L".
     """
 
@@ -162,6 +159,12 @@ class EncodedImage(Image):
         self.channels = channels_of(mode)
         self._content, found = content_of(source)
         self.name = found if name is None else name
+        if not any(self._content[:_HEAD]):
+            found = "begins with zeros" if len(self._content) else "is empty"
+            raise ImageError(
+                f"{self.name} {found}: it was not written to its end. Copy or download it again, or"
+                " leave it out of the dataset"
+            )
         self._kind = self._find_kind()
         self._is_plain = True  # simplejpeg knows its colors
         self._is_exact = exact
@@ -172,9 +175,10 @@ class EncodedImage(Image):
                 f"its header says {self.height} x {self.width} pixels, and {MAX_PIXELS:,} is the"
                 " limit"
             )
+        self._stored_size = self.height, self.width
         # Pillow itself turns a TIFF upright
-        self._turned = self._orientation() if upright and self._kind != "TIFF" else 1
-        if self._turned in _SIDEWAYS:
+        self.orientation = self._orientation() if upright and self._kind != "TIFF" else 1
+        if self.orientation in SIDEWAYS:
             self.height, self.width = self.width, self.height
 
     def render(
@@ -186,25 +190,32 @@ class EncodedImage(Image):
     ) -> None:
         """See Image."""
         factor = view.factor if self.is_scalable else 1
-        if self._has_parts and self._render_part(view, factor, out, table, channels_first):
-            return
-        whole, factor = self._decoded(factor)
-        render_view(whole, view, factor, out, table, channels_first)
+        told = ""
+        if self._has_parts:
+            spans = view.spans(factor, self.orientation)
+            found = self._render_part(spans, factor, out, table, channels_first)
+            if found is None:
+                return
+            told = found
+        whole, factor = self._decoded(factor, told)
+        render_view(whole, view, factor, out, table, channels_first, self.orientation)
 
     def whole(self, factor: int) -> tuple[Pixels, int]:
-        """Return all of the image at 1/`factor` of its size, and the actual factor.
+        """Return all of the image at 1/`factor` of its size, not turned, and the actual factor.
 
         Raises:
             ImageError: the file is damaged or cut off.
         """
         factor = factor if self.is_scalable else 1
-        size = -(-self.height // factor), -(-self.width // factor)
+        height, width = (-(-side // factor) for side in self._stored_size)
+        told = ""
         if self._has_parts:
-            out = np.empty((*size, self.channels), np.uint8)
-            view = View(*size, self.name)
-            if self._render_part(view, factor, out, None, False, is_scaled=True):
+            out = np.empty((height, width, self.channels), np.uint8)
+            found = self._render_part(View(height, width).spans(1), factor, out)
+            if found is None:
                 return out, factor
-        return self._decoded(factor)
+            told = found
+        return self._decoded(factor, told)
 
     @property
     def is_scalable(self) -> bool:
@@ -214,65 +225,53 @@ class EncodedImage(Image):
     @property
     def _has_parts(self) -> bool:
         """Whether it can be decoded in part."""
-        return self._kind == "JPEG" and self._is_plain and self._turned == 1
+        return self._kind == "JPEG" and self._is_plain
 
     def _render_part(
         self,
-        view: View,
+        spans: Spans,
         factor: int,
         out: npt.NDArray[Any],
-        table: npt.NDArray[Any] | None,
-        channels_first: bool,
-        is_scaled: bool = False,
-    ) -> bool:
-        """Render a view if libjpeg can decode only that part. See `render`.
+        table: npt.NDArray[Any] | None = None,
+        channels_first: bool = False,
+    ) -> str | None:
+        """Render a part if libjpeg can decode only that; None: done. See `render_jpeg`."""
+        size = self._stored_size
+        return render_jpeg(self._content, size, factor, spans, out, table, channels_first)
 
-        `is_scaled`: the view is one of the image at 1/`factor` of its size.
+    def _decoded(self, factor: int, told: str) -> tuple[Pixels, int]:
+        """Return all of the image, not turned, and its actual factor.
+
+        `told`: what libjpeg found wrong when it decoded a part; "": nothing.
         """
-        library = libjpeg() if self._content[-2:] == _END_OF_JPEG else None
-        step = 1 if is_scaled else factor
-        return library is not None and library.render(
-            self._content,
-            (self.height, self.width),
-            factor,
-            view.rows.scaled(step),
-            view.columns.scaled(step),
-            out,
-            table,
-            (view.rows.is_flipped, view.columns.is_flipped),
-            channels_first,
-        )
-
-    def _decoded(self, factor: int) -> tuple[Pixels, int]:
-        """Return all of the image, and its actual factor."""
         if not self._has_parts:
-            return self._upright(self._by_pillow()), 1
-        found = self._by_simplejpeg(factor)
-        is_full = found.shape[:2] == (self.height, self.width)  # Pillow decoded it
+            return self._by_pillow(), 1
+        found = self._by_simplejpeg(factor, told)
+        is_full = found.shape[:2] == self._stored_size  # Pillow decoded it
         return found, 1 if is_full else factor
 
-    def _by_simplejpeg(self, factor: int) -> Pixels:
+    def _by_simplejpeg(self, factor: int, told: str) -> Pixels:
         """Return all of a JPEG at 1/`factor` of its size."""
-        simplejpeg = _simplejpeg()
+        height, width = self._stored_size
+        decode_jpeg = simplejpeg().decode_jpeg
         try:
-            decoded: Pixels = simplejpeg.decode_jpeg(
+            decoded: Pixels = decode_jpeg(
                 self._content,
                 "RGB" if self.channels == _CHANNELS["RGB"] else "GRAY",
-                min_height=-(-self.height // factor),
-                min_width=-(-self.width // factor),
+                min_height=-(-height // factor),
+                min_width=-(-width // factor),
                 min_factor=factor,
             )
         except ValueError as error:
-            if "extraneous bytes" in str(error):  # the image is complete, with junk
+            wrong = told or error
+            if is_junk(wrong) or pillow.reads_truncated():  # is_junk: the image is complete
                 return self._by_pillow()
-            raise self._error(_told(error)) from error
+            raise self._error(told_of(wrong)) from error
         return decoded
 
     def _by_pillow(self) -> Pixels:
         """Return all of an image, not turned."""
-        size = (self.height, self.width)
-        if self._turned in _SIDEWAYS:
-            size = size[::-1]
+        size = self._stored_size
         try:
             with self._opened() as image:
                 found = self._size_of(image)
@@ -289,14 +288,11 @@ class EncodedImage(Image):
             decoded = decoded[:, :, np.newaxis]
         return np.ascontiguousarray(decoded)
 
-    def _upright(self, pixels: Pixels) -> Pixels:
-        """Turn an image upright by its Exif orientation."""
-        if self._turned in _SIDEWAYS:
-            pixels = pixels.transpose(1, 0, 2)
-        return np.ascontiguousarray(pixels[_TURNS[self._turned]])
-
     def _orientation(self) -> int:
         """Return the Exif orientation; 1: upright or unknown."""
+        found = jpeg_orientation(self._content) if self._kind == "JPEG" else None
+        if found is not None:
+            return found if found in _ORIENTATIONS else 1
         try:
             with self._opened() as image:
                 found = image.getexif().get(_ORIENTATION, 1)
@@ -304,7 +300,7 @@ class EncodedImage(Image):
             raise  # there is no Pillow
         except Exception:  # of many types: Exif is damaged, but the image may be intact
             return 1
-        return found if found in _TURNS else 1
+        return found if found in _ORIENTATIONS else 1
 
     def _opened(self) -> Any:
         """Return Pillow's image with its header read."""
@@ -334,14 +330,18 @@ class EncodedImage(Image):
         )
 
     def _jpeg_size(self) -> Size:
-        simplejpeg = _simplejpeg()
         try:
-            height, width, colors, _ = simplejpeg.decode_jpeg_header(self._content)
+            height, width, colors = jpeg_header(self._content)
+        except ConfigError:
+            raise  # there is no simplejpeg
         except (ValueError, KeyError) as error:
             if isinstance(error, KeyError) or "subsampling" in str(error):
                 self._is_plain = False  # a rare subsampling, which only Pillow decodes
                 return self._other_size()
-            raise self._error(f"its header cannot be read ({_told(error)})") from error
+            if pillow.reads_truncated():
+                self._is_plain = False
+                return self._other_size()
+            raise self._error(f"its header cannot be read ({told_of(error)})") from error
         self._is_plain = colors in ("YCbCr", "RGB", "GRAY")
         return height, width
 
@@ -362,7 +362,7 @@ class EncodedImage(Image):
 
     def _size_of(self, image: Any) -> Size:
         """Return the height and width that Pillow's image will have when it is decoded."""
-        if self._kind == "TIFF" and image.tag_v2.get(_ORIENTATION) in _SIDEWAYS:
+        if self._kind == "TIFF" and image.tag_v2.get(_ORIENTATION) in SIDEWAYS:
             # Pillow before 11 turns the size with the pixels, later ones at once
             return image.tag_v2[_TIFF_WIDTH], image.tag_v2[_TIFF_HEIGHT]
         return image.height, image.width
@@ -381,7 +381,7 @@ def channels_of(mode: Any) -> int:
 
 def require_decoders() -> None:
     """Import the decoders. ConfigError: simplejpeg or Pillow is missing."""
-    _simplejpeg()
+    simplejpeg()
     pillow.require_pillow()
 
 
@@ -419,21 +419,3 @@ def _check_out(out: Any, shape: tuple[int, ...]) -> None:
             "out must be writable and C-contiguous, got an array that is"
             f" {'strided' if out.flags.writeable else 'read-only'}"
         )
-
-
-def _told(error: Exception) -> str:
-    """Return libjpeg's error message without the names of its functions."""
-    text = str(error)
-    return "it is cut off" if "Premature end of JPEG file" in text else text.rpartition("(): ")[2]
-
-
-def _simplejpeg() -> Any:
-    """Return the module. ConfigError: it is not installed."""
-    try:
-        import simplejpeg
-    except ImportError as error:
-        raise ConfigError(
-            f"JPEG files are decoded by simplejpeg, which cannot be imported: {error}. Run: pip"
-            ' install "lodreader[images]"'
-        ) from error
-    return simplejpeg

@@ -29,7 +29,7 @@ from reader.images.compose import Compose
 from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
-from reader.images.kept_pictures import WHAT, DecodeOptions, KeptPictures, entries_of
+from reader.images.kept_pictures import FORM, WHAT, DecodeOptions, KeptPictures, entries_of
 from reader.images.read_ahead import read_ahead
 from reader.images.transform import Size
 from reader.images.view import Box
@@ -232,7 +232,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         decoding = DecodeOptions(
             self.mode, self.transforms.upright, self._shorter_side, self.transforms.exact
         )
-        hashed = hashlib.blake2b(repr(astuple(decoding)).encode(), digest_size=16)
+        hashed = hashlib.blake2b(repr((FORM, *astuple(decoding))).encode(), digest_size=16)
         for path, _ in self._samples:
             hashed.update(os.fsencode(path) + b"\0")
         identity = Identity(

@@ -25,9 +25,10 @@ from reader.images.resize import Resize
 from reader.images.transform import Pixels
 from reader.images.view import Image, View, render_view
 
-__all__ = ["WHAT", "KeptPictures", "entries_of"]
+__all__ = ["FORM", "WHAT", "KeptPictures", "entries_of"]
 
 WHAT = ("pixels", "files")
+FORM = 2  # of an entry; a cache on disk with entries of another form is not used
 _LEVELS = 4  # 1, 1/2, 1/4 and 1/8 of the size
 
 
@@ -177,7 +178,7 @@ class KeptImage(Image):
         if not any(self._find(level) for level in held):
             file = self._opened()
             self.height, self.width = file.height, file.width
-            self._is_scalable = file.is_scalable
+            self._is_scalable, self._orientation = file.is_scalable, file.orientation
         self.channels = 3 if kept.decoding.mode == "RGB" else 1
 
     def render(
@@ -199,7 +200,7 @@ class KeptImage(Image):
                 self._opened().render(view, out, table, channels_first)
                 return
             factor = 1 << self._level
-        render_view(self._pixels, view, factor, out, table, channels_first)
+        render_view(self._pixels, view, factor, out, table, channels_first, self._orientation)
         if self._lease is not None and not self._lease.is_current:
             file = self._opened()
             _require_size(file, self.height, self.width)
@@ -212,11 +213,12 @@ class KeptImage(Image):
         sample, lease = self._kept.cache.look(number, self._tag, levels, is_counted=False)
         if sample is MISSING:
             return False
-        pixels, height, width, is_scalable = sample
+        pixels, height, width, is_scalable, orientation = sample
         if lease is not None and not lease.is_current:
             return False
         self._pixels, self._lease, self._level = pixels, lease, level
-        self.height, self.width, self._is_scalable = height, width, is_scalable
+        self.height, self.width = height, width
+        self._is_scalable, self._orientation = is_scalable, orientation
         if self._kept.is_due():
             _compare(pixels, self._opened().whole(1 << level)[0], self._path, lease)
         return True
@@ -228,7 +230,8 @@ class KeptImage(Image):
         if factor != 1 << level:  # it can only be decoded at full size
             self._is_scalable = False
         self._level = factor.bit_length() - 1
-        sample = (self._pixels, self.height, self.width, self._is_scalable)
+        header = (self.height, self.width, self._is_scalable, self._orientation)
+        sample = (self._pixels, *header)
         self._kept.cache.keep(self._number + self._level, sample, self._tag)
 
     def _opened(self) -> EncodedImage:

@@ -15,10 +15,34 @@ import numpy.typing as npt
 from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["MAX_PIXELS", "Axis", "Box", "Image", "View", "render_view", "whole_numbers"]
+__all__ = [
+    "MAX_PIXELS",
+    "SIDEWAYS",
+    "Axis",
+    "Box",
+    "Image",
+    "Spans",
+    "View",
+    "render_view",
+    "whole_numbers",
+]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
+Span = tuple[float, float, int, int]  # start, length, low, high
+Spans = tuple[Span, Span, tuple[bool, bool], bool]  # rows, columns, flips, is_turned: see `render`
+SIDEWAYS = range(5, 9)  # in these orientations rows are columns
 MAX_PIXELS = 2**27  # a header that claims more is damaged, or an attack on memory
+# Whether rows and columns come in reverse order, after those of sideways images are exchanged.
+_MIRRORED = {
+    1: (False, False),
+    2: (False, True),
+    3: (True, True),
+    4: (True, False),
+    5: (False, False),
+    6: (False, True),
+    7: (True, True),
+    8: (True, False),
+}
 
 
 class Axis:
@@ -71,10 +95,16 @@ class Axis:
         place = (inside - self.start) * self.size / self.length
         return self.size - place if self.is_flipped else place
 
-    def scaled(self, factor: int) -> tuple[float, float, int, int]:
-        """Return start, length, low and high in pixels of an image of 1/factor of the size."""
-        low, high = self.low // factor, -(-self.high // factor)
-        return self.start / factor, self.length / factor, low, high
+    def scaled(self, factor: int, is_mirrored: bool = False) -> Span:
+        """Return start, length, low and high in pixels of an image of 1/factor of the size.
+
+        `is_mirrored`: that image holds the pixels in reverse order.
+        """
+        start, low, high = self.start, self.low, self.high
+        if is_mirrored:
+            start = self.full - start - self.length
+            low, high = self.full - high, self.full - low
+        return start / factor, self.length / factor, low // factor, -(-high // factor)
 
 
 class View:
@@ -114,6 +144,22 @@ class View:
     def is_whole(self) -> bool:
         """Whether it shows all of the image unchanged."""
         return self.rows.is_whole and self.columns.is_whole
+
+    def spans(self, factor: int, orientation: int = 1) -> Spans:
+        """Return what to render of the image as its file stores it, at 1/factor of its size.
+
+        Args:
+            factor: as for `Axis.scaled`.
+            orientation: Exif's number for how the file's image is turned.
+        """
+        mirrored = _MIRRORED[orientation]
+        axes = self.rows, self.columns
+        rows, columns = (
+            axis.scaled(factor, is_mirrored)
+            for axis, is_mirrored in zip(axes, mirrored, strict=True)
+        )
+        flips = self.rows.is_flipped != mirrored[0], self.columns.is_flipped != mirrored[1]
+        return rows, columns, flips, orientation in SIDEWAYS
 
     def crop(self, top: int, left: int, height: int, width: int) -> None:
         """Take a box, in pixels of the current view."""
@@ -198,11 +244,14 @@ def render_view(
     out: npt.NDArray[Any],
     table: npt.NDArray[Any] | None,
     channels_first: bool,
+    orientation: int = 1,
 ) -> None:
-    """Render a view from pixels at 1/`factor` of the image's size."""
-    flips = view.rows.is_flipped, view.columns.is_flipped
-    rows, columns = view.rows.scaled(factor), view.columns.scaled(factor)
-    render(pixels, rows, columns, out, table, flips, channels_first)
+    """Render a view from the pixels of a file at 1/`factor` of its size, as the file stores them.
+
+    `orientation`: Exif's number for how they are turned.
+    """
+    rows, columns, flips, is_turned = view.spans(factor, orientation)
+    render(pixels, rows, columns, out, table, flips, channels_first, is_turned)
 
 
 def whole_numbers(name: str, numbers: Any, form: str) -> tuple[int, ...]:

@@ -333,7 +333,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (b"", "it is empty"),
         (b"%PDF" + bytes(30), "of the kind PDF"),
         (b"P7\nWIDTH 3", "it begins with b'P7"),
         (b"\0\0\0\x20ftypavif", "of the kind HEIF, AVIF"),
@@ -350,6 +349,17 @@ def test_a_file_of_another_kind_is_reported(tmp_path: Path, content: bytes, kind
         with pytest.raises(ImageError, match=f"some.jpg' is none of JPEG, .*: .*{kind}") as no:
             read(path)
         assert "Convert it, or leave it out" in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [(b"", "is empty"), (bytes(99), "begins with zeros")]
+)
+def test_a_file_that_was_not_written_is_not_told_to_be_converted(
+    content: bytes, found: str
+) -> None:
+    for read in (decode, image_size):
+        with pytest.raises(ImageError, match=f"{found}: it was not written to its end. Copy or"):
+            read(content)
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"mode": "CMYK"}])

@@ -17,8 +17,11 @@ class Libjpeg:
         table: Any = None,
         flips: tuple[bool, bool] = (False, False),
         channels_first: bool = False,
-    ) -> bool: ...
+        is_turned: bool = False,
+        reads_all: bool = False,
+    ) -> str | None: ...
 
+def jpeg_end(content: Any) -> int: ...
 def render(
     image: Any,
     rows: Span,
@@ -27,4 +30,5 @@ def render(
     table: Any = None,
     flips: tuple[bool, bool] = (False, False),
     channels_first: bool = False,
+    is_turned: bool = False,
 ) -> None: ...

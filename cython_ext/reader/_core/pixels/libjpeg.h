@@ -16,7 +16,8 @@ enum {
     RD_JPEG_VERSION = 62,
     RD_JPEG_GREY = 1, /* JCS_GRAYSCALE */
     RD_JPEG_RGB = 2,  /* JCS_RGB */
-    RD_JPEG_NBYTES = 632
+    RD_JPEG_NBYTES = 632,
+    RD_JPEG_TEXT = 200 /* bytes of a message, with its end */
 };
 
 struct rd_jpeg;
@@ -26,7 +27,7 @@ struct rd_jpeg_errors {
     void (*fail)(struct rd_jpeg *);           /* error_exit: must not return */
     void (*tell)(struct rd_jpeg *, int level); /* emit_message: level -1 is a warning */
     void (*print)(struct rd_jpeg *);
-    void (*format)(struct rd_jpeg *, char *text); /* at most 200 bytes */
+    void (*format)(struct rd_jpeg *, char *text); /* at most RD_JPEG_TEXT */
     void (*reset)(struct rd_jpeg *);
     int code;
     char values[80];
@@ -43,7 +44,7 @@ struct rd_jpeg {
     struct rd_jpeg_errors *errors;
     void *memory, *progress, *client_data;
     int is_decompressor, state;
-    void *source;
+    struct rd_jpeg_source *source;
     unsigned width, height;
     int components, file_colors, out_colors;
     unsigned scale_num, scale_denom;
@@ -63,6 +64,12 @@ static_assert(offsetof(struct rd_jpeg, out_width) == 136, "as in jpeglib.h");
 static_assert(offsetof(struct rd_jpeg, row) == 168, "as in jpeglib.h");
 static_assert(sizeof(struct rd_jpeg_errors) == 168, "as in jpeglib.h");
 #endif
+
+/* Where a decompressor reads; the library has more fields behind these. */
+struct rd_jpeg_source {
+    const unsigned char *next;
+    size_t left; /* bytes from `next` on */
+};
 
 /* The functions of an opened library. */
 struct rd_libjpeg {

@@ -1,5 +1,5 @@
 /* Render a part of an image in its final form, in one pass over the rows: resized, flipped, its numbers
- * looked up in a table and laid out for the batch. Includes resample.h, look_up.h and jpeg.h. Owns its work
+ * looked up in a table and laid out for the batch. Includes resample.h, look_up.h, turn.h and jpeg.h. Owns its work
  * space, which a thread keeps for the next image; needs no GIL. */
 #ifndef READER_CORE_RENDER_H
 #define READER_CORE_RENDER_H
@@ -9,6 +9,7 @@
 #include "reader/_core/pixels/jpeg.h"
 #include "reader/_core/pixels/look_up.h"
 #include "reader/_core/pixels/resample.h"
+#include "reader/_core/pixels/turn.h"
 
 /* The inputs of one axis: `length` of them from `start` on, which may be fractions; none outside of [low,
  * high) is read. */
@@ -24,6 +25,7 @@ struct rd_render {
     int channels;          /* 1 or 3 */
     int flips_rows, flips_columns;
     int channels_first;
+    int is_turned; /* rows of the output are columns of the image */
     int item; /* bytes of an output number: 1, 2, 4 or 8 */
     const void *table; /* 256 numbers for each channel; NULL: the bytes themselves */
     void *out;
@@ -139,7 +141,12 @@ static void rd_write_items(rd_rows rows, const rd_render &to, int64_t number, in
             memcpy(row, from, (size_t)length);
             continue;
         }
-        for (int64_t x = 0; x < to.width; x++, from += rows.x_step, row += channels)
+        int64_t x = 0;
+        if (sizeof(Item) == 1 && channels == 3 && !table && rows.x_step == -3 && rd_has_shuffle()) {
+            x = rd_reverse_pixels(from, (uint8_t *)row, to.width);
+            from -= 3 * x, row += 3 * x;
+        }
+        for (; x < to.width; x++, from += rows.x_step, row += channels)
             for (int c = 0; c < channels; c++)
                 row[c] = table ? table[c * 256 + from[c]] : (Item)from[c];
     }
@@ -267,37 +274,142 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
     rd_resize<channels, rd_eight>(corner, region.pitch, axes, to);
 }
 
-/* Make the output out of an image of `channels` bytes a pixel.  Throws std::bad_alloc. */
-static void rd_render_image(const uint8_t *pixels, int64_t pitch, const rd_render &to) {
-    const rd_region region = {pixels, pitch, 0, 0};
-    const rd_axes axes = rd_axes_of(to);
-    if (to.channels == 3)
+/* What a turned output is made of: the same part in the image's own order, plain bytes with the channels
+ * last. */
+static inline rd_render rd_unturned(const rd_render &to) {
+    rd_render plain = to;
+    plain.rows = to.columns, plain.columns = to.rows;
+    plain.height = to.width, plain.width = to.height;
+    plain.flips_rows = plain.flips_columns = plain.channels_first = plain.is_turned = 0;
+    plain.item = 1;
+    plain.table = NULL;
+    return plain;
+}
+
+enum : int64_t { RD_TURNED_AT_ONCE = 64 }; /* rows of an image, so that few pages are written at once */
+
+/* Write `count` columns of a turned output from rows of the same part; the first is column `number` before
+ * columns are flipped. The output is plain bytes with the channels last. */
+template <int channels>
+static void rd_write_turned_columns(const uint8_t *from, int64_t pitch, const rd_render &to,
+                                    int64_t number, int64_t count) {
+    const int64_t row = to.width * channels, down = to.flips_rows ? -row : row;
+    uint8_t *out = (uint8_t *)to.out + (to.flips_rows ? (to.height - 1) * row : 0);
+    out += (to.flips_columns ? to.width - number - count : number) * channels;
+    if (to.flips_columns)
+        from += (count - 1) * pitch, pitch = -pitch;
+    for (int64_t y = 0; y < to.height; y += RD_AT_ONCE)
+        rd_turn<channels>(from + y * channels, pitch, count, std::min<int64_t>(RD_AT_ONCE, to.height - y),
+                          out + y * down, down, 0);
+}
+
+/* Write a turned output from the same part in the image's order.  Throws std::bad_alloc. */
+template <int channels>
+static void rd_write_turned(const uint8_t *from, int64_t pitch, const rd_render &to) {
+    if (!to.table && !to.channels_first) { /* no step in between */
+        for (int64_t x = 0; x < to.width; x += RD_TURNED_AT_ONCE)
+            rd_write_turned_columns<channels>(from + x * pitch, pitch, to, x,
+                                              std::min<int64_t>(RD_TURNED_AT_ONCE, to.width - x));
+        return;
+    }
+    static thread_local rd_work kept;
+    const int64_t x_step = to.channels_first ? 1 : channels, row = to.width * x_step;
+    const int64_t c_step = to.channels_first ? RD_AT_ONCE * row : 1;
+    uint8_t *rows = kept.of((size_t)(RD_AT_ONCE * to.width * channels));
+    for (int64_t y = 0; y < to.height; y += RD_AT_ONCE) {
+        const int64_t count = std::min<int64_t>(RD_AT_ONCE, to.height - y);
+        rd_turn<channels>(from + y * channels, pitch, to.width, count, rows, row,
+                          to.channels_first ? c_step : 0);
+        rd_write<channels>({rows, row, x_step, c_step}, to, y, count);
+    }
+    kept.keep_little();
+}
+
+/* Make a turned output out of a region that has all that `axes`, those of rd_unturned, read.  Throws
+ * std::bad_alloc. */
+template <int channels>
+static void rd_make_turned(const rd_region &region, const rd_axes &axes, const rd_render &to) {
+    if (axes.is_identity) {
+        rd_write_turned<channels>(region.pixels + (axes.top - region.top) * region.pitch +
+                                      (axes.left - region.left) * channels,
+                                  region.pitch, to);
+        return;
+    }
+    static thread_local rd_work kept;
+    rd_render plain = rd_unturned(to);
+    plain.out = kept.of((size_t)plain.height * (size_t)plain.width * channels);
+    rd_make<channels>(region, axes, plain);
+    rd_write_turned<channels>((const uint8_t *)plain.out, plain.width * channels, to);
+    kept.keep_little();
+}
+
+/* Make the output out of a region, turned or not.  Throws std::bad_alloc. */
+static void rd_make_any(const rd_region &region, const rd_axes &axes, const rd_render &to) {
+    if (to.is_turned && to.channels == 3)
+        rd_make_turned<3>(region, axes, to);
+    else if (to.is_turned)
+        rd_make_turned<1>(region, axes, to);
+    else if (to.channels == 3)
         rd_make<3>(region, axes, to);
     else
         rd_make<1>(region, axes, to);
 }
 
-/* Make the output out of a JPEG; 0: another decoder must. The spans are in pixels of the image at 1/factor
- * of its size. Throws std::bad_alloc. */
-static int rd_render_jpeg(const rd_libjpeg &lib, rd_jpeg_part part, const rd_render &to) {
+/* Make the output out of an image of `channels` bytes a pixel.  Throws std::bad_alloc. */
+static void rd_render_image(const uint8_t *pixels, int64_t pitch, const rd_render &to) {
+    const rd_region region = {pixels, pitch, 0, 0};
+    rd_make_any(region, rd_axes_of(to.is_turned ? rd_unturned(to) : to), to);
+}
+
+/* An output whose rows are decoded some at a time: each of its pixels is one of the image. */
+struct rd_taker {
+    const rd_render *to;
+    const rd_axes *axes;
+};
+
+/* Write the rows of `found`; see rd_jpeg_part. */
+template <int channels>
+static void rd_take(void *taker, const uint8_t *rows, const rd_region *found, int64_t count) {
+    const rd_render &to = *((rd_taker *)taker)->to;
+    const rd_axes &axes = *((rd_taker *)taker)->axes;
+    rows += (axes.left - found->left) * channels;
+    if (to.is_turned)
+        rd_write_turned_columns<channels>(rows, found->pitch, to, found->top - axes.top, count);
+    else
+        rd_write<channels>({rows, found->pitch, channels, 1}, to, found->top - axes.top, count);
+}
+
+/* Make the output out of a JPEG; 0: another decoder must, and `text` says why. The spans are in pixels of the
+ * image at 1/factor of its size. Throws std::bad_alloc. */
+static int rd_render_jpeg(const rd_libjpeg &lib, rd_jpeg_part part, const rd_render &to, char *text) {
     static thread_local rd_work kept;
-    const rd_axes axes = rd_axes_of(to);
+    const rd_axes axes = rd_axes_of(to.is_turned ? rd_unturned(to) : to);
+    rd_taker taker = {&to, &axes};
     part.channels = to.channels;
     part.top = axes.top, part.bottom = axes.bottom;
     part.left = axes.left, part.right = axes.right;
+    part.take = NULL;
+    part.to = &taker;
+    part.at_once = to.is_turned ? (int64_t)RD_TURNED_AT_ONCE : (int64_t)RD_AT_ONCE;
     const int64_t width = (part.width + part.factor - 1) / part.factor;
-    if (axes.is_identity && to.width == width && !to.table && !to.flips_rows && !to.flips_columns &&
-        (!to.channels_first || to.channels == 1)) {
-        rd_region as_it_is; /* whole rows need no memory of their own */
-        return rd_jpeg_decode(&lib, &part, (uint8_t *)to.out, &as_it_is);
+    const size_t row = (size_t)width * part.channels;
+    const bool is_plain = !to.table && (!to.channels_first || to.channels == 1);
+    const bool is_as_it_is =
+        axes.is_identity && to.width == width && is_plain && !to.flips_columns && !to.is_turned;
+    part.is_upside_down = is_as_it_is && to.flips_rows;
+    int64_t rows = axes.bottom - axes.top;
+    if (is_as_it_is)
+        rows = 0; /* whole rows need no memory of their own */
+    else if (axes.is_identity && (is_plain || !to.is_turned)) {
+        part.take = to.channels == 3 ? rd_take<3> : rd_take<1>;
+        rows = std::min(rows, part.at_once);
     }
-    uint8_t *work = kept.of((size_t)(axes.bottom - axes.top) * (size_t)width * part.channels);
+    uint8_t *work = kept.of((size_t)(rows + 1) * row); /* the last row is spare */
     rd_region region;
-    const int is_good = rd_jpeg_decode(&lib, &part, work, &region);
-    if (is_good && to.channels == 3)
-        rd_make<3>(region, axes, to);
-    else if (is_good)
-        rd_make<1>(region, axes, to);
+    const int is_good = rd_jpeg_decode(&lib, &part, is_as_it_is ? (uint8_t *)to.out : work,
+                                       work + (size_t)rows * row, &region, text);
+    if (is_good && !is_as_it_is && !part.take)
+        rd_make_any(region, axes, to);
     kept.keep_little();
     return is_good;
 }

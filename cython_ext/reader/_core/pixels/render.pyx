@@ -27,6 +27,7 @@ cdef extern from "reader/_core/pixels/render.h" nogil:
         int flips_rows
         int flips_columns
         int channels_first
+        int is_turned
         int item
         const void* table
         void* out
@@ -36,10 +37,29 @@ cdef extern from "reader/_core/pixels/render.h" nogil:
         int64_t height
         int64_t width
         int factor
+        int reads_all
+    enum:
+        RD_JPEG_TEXT
+    int64_t rd_jpeg_end(const uint8_t* content, int64_t nbytes)
     int rd_libjpeg_open(const char* path, rd_libjpeg* lib)
     int rd_libjpeg_fits(const rd_libjpeg* lib)
-    int rd_render_jpeg(const rd_libjpeg& lib, rd_jpeg_part part, const rd_render& to) except +
+    int rd_render_jpeg(const rd_libjpeg& lib, rd_jpeg_part part, const rd_render& to, char* text) except +
     void rd_render_image(const uint8_t* pixels, int64_t pitch, const rd_render& to) except +
+
+
+def jpeg_end(const uint8_t[::1] content not None):
+    """Return where the image of a JPEG file ends, behind its end marker; 0: there is none, or something
+    else comes before it, such as another file.
+
+    >>> jpeg_end(b"\\xff\\xd8\\xff\\xda\\0\\2pixels\\xff\\xd9and a video")
+    14
+    """
+    cdef int64_t end
+    if content.shape[0] == 0:
+        return 0
+    with nogil:
+        end = rd_jpeg_end(&content[0], content.shape[0])
+    return end
 
 
 cdef class Libjpeg:
@@ -59,7 +79,8 @@ cdef class Libjpeg:
             raise OSError(f"{path} is no libjpeg-turbo with the interface of libjpeg 6.2")
 
     def render(self, const uint8_t[::1] content not None, size, int factor, rows, columns, out,
-               table=None, flips=(False, False), bint channels_first=False):
+               table=None, flips=(False, False), bint channels_first=False, bint is_turned=False,
+               bint reads_all=False):
         """Make `out` of a part of a JPEG; see the function `render`.
 
         Args:
@@ -67,43 +88,52 @@ cdef class Libjpeg:
             size: (height, width) as its header says.
             factor: 1, 2, 4 or 8: the spans are in pixels of the image at 1/factor of its size,
                 rounded up.
+            reads_all: decode the rows below the part, too: all pixels must be there, and the end
+                marker or some other bytes behind them. For a file whose end is unknown.
 
         Returns:
-            Whether `out` was made. If not, the library refused the file or warned of it: another decoder
-            must make the image, or report the error.
+            None: `out` was made. Otherwise the library's words for its error or for the damage that it
+            found, or "" if it found another size: another decoder must make the image, or report the error.
+            Bytes between two parts of the file are no damage.
         """
         cdef rd_render to
         cdef rd_jpeg_part part
         cdef bint is_made
+        cdef char[RD_JPEG_TEXT] text
+        text[0] = 0
+        part.reads_all = reads_all
         part.height, part.width = size
         part.factor = factor
         part.content = &content[0] if content.shape[0] else NULL
         part.nbytes = content.shape[0]
         height, width = (part.height + factor - 1) // factor, (part.width + factor - 1) // factor
-        kept = describe(&to, height, width, rows, columns, out, table, flips, channels_first)
+        kept = describe(&to, height, width, rows, columns, out, table, flips, channels_first,
+                        is_turned)
         with nogil:
-            is_made = rd_render_jpeg(self.lib, part, to)
+            is_made = rd_render_jpeg(self.lib, part, to, text)
         del kept
-        return is_made
+        return None if is_made else (<bytes>text).decode("ascii", "replace")
 
 
 def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=None,
-           flips=(False, False), bint channels_first=False):
+           flips=(False, False), bint channels_first=False, bint is_turned=False):
     """Make `out` of a part of an image; all of it is written.
 
     Resizing is Pillow's bilinear filter: each pixel is the mean below a triangle as wide as two pixels of
     `out`, or of its four neighbours where the image grows, rounded to a whole number from 0 to 255. The
-    results differ from Pillow's by rounding. Then rows and columns are flipped, and numbers looked up.
+    results differ from Pillow's by rounding. Then rows and columns are exchanged or flipped, and numbers
+    looked up.
 
     Args:
         image: height x width x channels, 1 or 3 of them.
-        rows, columns: (start, length, low, high): the part, in pixels, which may be fractions; no
-            pixel outside of low to high - 1 is read.
+        rows, columns: (start, length, low, high): the part that makes the rows and columns of
+            `out`, in pixels, which may be fractions; no pixel outside of low to high - 1 is read.
         out: height x width x the same channels, or with `channels_first` channels x height x width;
             C-contiguous, of items of 1, 2, 4 or 8 bytes. It shares no memory with `image`.
         table: None, or an array of channels x 256 of the type of `out`: the value of each number.
         flips: (rows from bottom to top, columns from right to left), two bools.
         channels_first: how `out` is laid out.
+        is_turned: the rows of `out` are columns of the image, and its columns rows of the image.
 
     Raises:
         ValueError: an array is empty or of another form, or the part leaves the image.
@@ -117,7 +147,7 @@ def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=No
     """
     cdef rd_render to
     cdef int64_t height = image.shape[0], width = image.shape[1]
-    kept = describe(&to, height, width, rows, columns, out, table, flips, channels_first)
+    kept = describe(&to, height, width, rows, columns, out, table, flips, channels_first, is_turned)
     if image.shape[2] != to.channels:
         raise ValueError(f"image has {image.shape[2]} channels, and out {to.channels}")
     with nogil:
@@ -126,7 +156,7 @@ def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=No
 
 
 cdef tuple describe(rd_render* to, int64_t height, int64_t width, rows, columns, out, table, flips,
-                    bint channels_first):
+                    bint channels_first, bint is_turned):
     """Fill in the output's description; return the objects to keep until it is made. Raises ValueError."""
     cdef cnp.ndarray target = out, numbers
     if target.ndim != 3 or not target.flags.c_contiguous or not target.flags.writeable:
@@ -151,6 +181,9 @@ cdef tuple describe(rd_render* to, int64_t height, int64_t width, rows, columns,
     to.out = cnp.PyArray_DATA(target)
     to.flips_rows, to.flips_columns = flips
     to.channels_first = channels_first
+    to.is_turned = is_turned
+    if is_turned:
+        height, width = width, height
     for span, size in ((rows, height), (columns, width)):
         start, length, low, high = span
         if not (0 <= low < high <= size and length > 0 and start + length > low - 1e-6
