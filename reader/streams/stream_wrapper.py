@@ -192,7 +192,11 @@ class SourceIterator:
         """Start the dataset again."""
         self._phase = _Phase.OVER
         dataset = self._dataset
-        items = shard_items(dataset, [self._share], False) if self._divides else iter(dataset)
+        items: Any
+        if self._divides:
+            items = shard_items(dataset, [self._share], contiguous=False)
+        else:
+            items = iter(dataset)
         is_itself = items is dataset
         if is_itself and self._is_shared:
             raise DatasetError(
