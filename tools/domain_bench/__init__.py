@@ -3,7 +3,7 @@
     python -m tools.domain_bench WORK [--rounds 5] [--json FILE] [the work's own options]
 
     resized, training, validation, decoders   [--files 256] [--scale 1]
-    detection, audio
+    phones, detection, audio
     tokens                                    [--tokens 2e8]
     tables                                    [--rows 5e6]
 
