@@ -215,6 +215,9 @@ class ArrowColumn:
         if kinds and kinds[-1] != "list":
             return _BYTE
         self._leaf = type_
+        least = 1 if kinds else 0  # items without bytes cannot be counted
+        if min(self.shape, default=least) < least:  # a file may claim anything
+            raise self._refused()
         if types.is_decimal(type_):
             if wanted is None or wanted.kind != "f":
                 raise ConfigError(

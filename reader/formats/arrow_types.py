@@ -28,18 +28,18 @@ __all__ = [
 _PICTURE = {"bytes", "path"}  # the fields of a picture, as the library `datasets` writes it
 
 
-def path_of(pa: Any, schema: Any, name: str) -> list[int] | None:
+def path_of(pa: Any, schema: Any, name: str, *, is_whole: bool = False) -> list[int] | None:
     """Return where a column lies: its number, then those of fields in structs; None: nowhere.
 
     A column that has the name is meant first, then a field of a struct: "a.b" is field "b" of "a".
-    Of a picture, a struct of "bytes" and "path", the bytes are meant.
+    Of a picture, a struct of "bytes" and "path", the bytes are meant, unless it `is_whole`.
 
     Raises:
         ConfigError: several columns have the name.
     """
     found = _path_within(pa, list(schema), name)
-    if found is None:
-        return None
+    if found is None or is_whole:
+        return found
     type_ = schema.field(found[0]).type
     for step in found[1:]:
         type_ = type_.field(step).type

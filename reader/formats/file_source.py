@@ -61,10 +61,10 @@ class FileSource(ArrowSource):
         for number, path in enumerate(self.paths):
             with _reading(self._files[number], ConfigError):
                 schema, count = self._look_at(number)
-            for key, (_, type_) in self._keys.items():
-                if key not in schema.names:
-                    schema = schema.append(pa.field(key, type_))
-            found = asked_types(pa, schema, asked, f"'{path}'")
+                for key, (_, type_) in self._keys.items():
+                    if key not in schema.names:
+                        schema = schema.append(pa.field(key, type_))
+                found = asked_types(pa, schema, asked, f"'{path}'")
             if not number:
                 types, names = found, schema.names
                 for missing in (each for each, type_ in found.items() if type_ is None):
@@ -210,7 +210,7 @@ def _parquet_names(pa: Any, schema: Any, names: Sequence[str]) -> list[str]:
     """Return the columns of a Parquet file that hold some columns, as its reader names them."""
     found = []
     for name in names:
-        path = path_of(pa, schema, name)
+        path = path_of(pa, schema, name, is_whole=True)  # by both fields it is known as a picture
         if path is not None:
             field = schema.field(path[0])
             steps = [field.name]

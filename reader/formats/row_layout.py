@@ -79,7 +79,13 @@ class RowLayout:
         # the widest first, so that nothing lies between them
         kinds = [(str(number), *_in_record(part)) for number, part in enumerate(self._parts)]
         kinds.sort(key=lambda kind: -kind[1].itemsize)
-        self._record = np.dtype(kinds, align=True)
+        try:
+            self._record = np.dtype(kinds, align=True)
+        except ValueError as error:  # a list may say to have 2**31 items
+            raise ConfigError(
+                f"a row of {source.name} is too large for an array: {error}. Leave the widest"
+                " columns out by columns="
+            ) from error
         self._size = max(1, self._record.itemsize)  # no file has no bytes
 
     @property
