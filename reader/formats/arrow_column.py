@@ -537,9 +537,13 @@ class ArrowColumn:
         return made
 
     def _refused(self) -> ConfigError:
+        remedy = "leave it out by columns=, or convert it first"
+        if self._pa.types.is_struct(self._type) and self._type.num_fields:
+            inner = f"{self.name}.{self._type.field(0).name}"
+            remedy = f"name its fields, such as {inner!r}, by columns=, or leave it out by columns="
         return ConfigError(
             f"the column {self.name!r} of {self._source.name} is {self._type}, which cannot be rows"
-            " of arrays: leave it out by columns=, or convert it first"
+            f" of arrays: {remedy}"
         )
 
     def _refuse_nulls(self) -> None:
