@@ -71,6 +71,7 @@ class RaggedColumn:
     def __init__(self, places: npt.NDArray[Any], memory: memoryview, field: Field) -> None:
         self._places = places
         self._memory = memory
+        self._size = len(memory)
         self._field = field
         self._kind = field.kind.rpartition(" of ")[2]  # of the innermost
 
@@ -78,12 +79,15 @@ class RaggedColumn:
         return len(self._places)
 
     def __getitem__(self, row: int) -> Any:
-        begin, count, *bases = map(int, self._places[row])
+        begin, count, *bases = self._places[row].tolist()
         return self._items(begin, count, bases) if bases else self._item(begin, count)
 
     def _items(self, begin: int, count: int, bases: list[int]) -> list[Any]:
         """Return so many items of a list, whose ends begin there."""
-        ends = np.frombuffer(self._bytes(begin, 8 * (count + 1)), np.int64).tolist()
+        end = begin + 8 * (count + 1)
+        if not 0 <= begin < end <= self._size:
+            raise self._damaged()
+        ends = np.frombuffer(self._memory[begin:end], np.int64).tolist()
         base, *deeper = bases
         pairs = itertools.pairwise(ends)
         if deeper:
@@ -91,7 +95,10 @@ class RaggedColumn:
         return [self._item(base + first, last - first) for first, last in pairs]
 
     def _item(self, begin: int, nbytes: int) -> Any:
-        content = self._bytes(begin, nbytes)
+        end = begin + nbytes
+        if not 0 <= begin <= end <= self._size:
+            raise self._damaged()
+        content = self._memory[begin:end]
         if self._kind == "bytes":
             return bytes(content)
         try:
@@ -101,11 +108,6 @@ class RaggedColumn:
             return found.reshape(-1, *self._field.shape) if self._field.shape else found
         except ValueError as error:
             raise self._damaged() from error
-
-    def _bytes(self, begin: int, nbytes: int) -> memoryview:
-        if not 0 <= begin <= begin + nbytes <= len(self._memory):
-            raise self._damaged()
-        return self._memory[begin : begin + nbytes]
 
     def _damaged(self) -> DatasetError:
         return DatasetError(
