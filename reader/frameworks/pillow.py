@@ -15,11 +15,25 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ImageError, got
 
-__all__ = ["ColorsError", "as_pixels", "decode", "encode", "has_turbo", "pixels", "require_pillow"]
+__all__ = [
+    "ColorsError",
+    "as_pixels",
+    "check_range",
+    "decode",
+    "deep_numbers",
+    "eight_bits",
+    "encode",
+    "has_turbo",
+    "pixels",
+    "require_pillow",
+]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
 _WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG"}
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # tags of TIFF
+_WHITE_IS_ZERO = 0
+_DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 
 class ColorsError(ValueError):
@@ -62,6 +76,8 @@ def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
     try:
         with image_module.open(io.BytesIO(content)) as image:
             array = pixels(image if color < 0 else _upright(image), color)
+    except ColorsError as error:
+        raise DatasetError(f"an image of {len(content)} bytes {error}") from error
     except Exception as error:  # of many types, by format
         raise DatasetError(
             f"an image of {len(content)} bytes cannot be read: {error!r}. Is the file whole, and"
@@ -84,10 +100,11 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
     `color` is that of `decode`; with one channel the array has two dimensions.
 
     Raises:
-        ColorsError: Pillow cannot convert the image's mode.
+        ColorsError: Pillow cannot convert the image's mode, or its numbers have another range.
     """
-    if image.mode.startswith("I"):  # 16 bits: `convert` would clip values above 255
-        gray = (np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8)
+    deep = deep_numbers(image)
+    if deep is not None:  # `convert` would clip values above 255
+        gray = eight_bits(*deep)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2) if color == 1 else gray
     if color < 0:
         has_opacity = image.mode in _WITH_OPACITY or "transparency" in image.info
@@ -104,6 +121,56 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
             f"has colors of the mode {image.mode}, which Pillow does not convert to {mode}:"
             f" {error}. Convert it{' first' if color else ', or read it as RGB'}"
         ) from error
+
+
+def deep_numbers(image: Any) -> tuple[npt.NDArray[Any], int] | None:
+    """Return the numbers of Pillow's `image` of one channel, and which of them is white.
+
+    Black is 0. Of 16 or 12 bits the largest number is white. Whole numbers of 32 bits have the
+    range of 8 bits, as by Pillow, unless the file's kind has 16 at most. Floats are from 0 to 1.
+
+    Returns:
+        None: the image has 8 bits.
+    """
+    if image.mode not in _DEEP_MODES:
+        return None
+    numbers = np.asarray(image)
+    if image.mode == "F":
+        return numbers, 1
+    if image.mode == "I":  # Pillow before 11 opens 16 bits of a PNG so, and all do those of a PPM
+        return numbers, 0xFFFF if image.format in ("PNG", "PPM") else 0xFF
+    tags = getattr(image, "tag_v2", {})  # of a TIFF
+    white = 0xFFF if tags.get(_BITS_PER_SAMPLE) == (12,) else 0xFFFF
+    is_negative = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO  # Pillow turns 8 bits over, but not 16
+    return white - numbers if is_negative else numbers, white
+
+
+def eight_bits(numbers: npt.NDArray[Any], white: int) -> npt.NDArray[np.uint8]:
+    """Return numbers from 0 to `white` as pixels of 8 bits: the upper 8, or floats times 255.
+
+    Raises:
+        ColorsError: some numbers are not in that range.
+    """
+    if white > 0xFF:
+        upper = np.clip(numbers, 0, white) >> (white.bit_length() - 8)
+    else:
+        check_range(numbers, white)
+        upper = np.rint(numbers * 255.0) if white == 1 else numbers
+    found: npt.NDArray[np.uint8] = upper.astype(np.uint8)
+    return found
+
+
+def check_range(numbers: npt.NDArray[Any], white: int) -> None:
+    """Raise ColorsError if a number is, beyond rounding to 8 bits, not from 0 to `white`."""
+    low, high = numbers.min(), numbers.max()
+    margin = 0.5 / 255 if white == 1 else 0
+    if -margin <= low and high <= white + margin:  # False for nan, too
+        return
+    kind = "floats" if white == 1 else "whole numbers"
+    raise ColorsError(
+        f"has {kind} from {low:,} to {high:,}, and {kind} of {8 * numbers.itemsize} bits become"
+        f" pixels from 0, black, to {white}, white: Pillow would clip them. Convert it"
+    )
 
 
 def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | None:
