@@ -1,11 +1,12 @@
 """Decode and encode images between bytes and NumPy arrays, by Pillow.
 
-Imports PIL, where an image is read or written. Keeps no state; threads may call it at once, and
-Pillow releases the GIL while it decodes.
+Imports PIL, where an image is read or written, and pillow-heif for HEIC. Keeps no state; threads
+may call it at once, and Pillow releases the GIL while it decodes.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from typing import Any
@@ -21,11 +22,14 @@ __all__ = [
     "check_range",
     "decode",
     "deep_numbers",
+    "deep_pixels",
     "eight_bits",
     "encode",
     "has_turbo",
+    "heif_class",
     "pixels",
     "require_pillow",
+    "supported",
 ]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
@@ -58,6 +62,31 @@ def has_turbo() -> bool:
     from PIL import features
 
     return bool(features.check("libjpeg_turbo"))
+
+
+@functools.cache
+def supported() -> frozenset[str]:
+    """Return the names of the libraries that Pillow has, as its `features` names them."""
+    from PIL import features
+
+    return frozenset(features.get_supported())
+
+
+def heif_class(name: str) -> Any:
+    """Return the class of pillow-heif's images. It is not registered: Pillow stays as it is.
+
+    Raises:
+        ImageError: pillow-heif is not installed; `name` is that of the file to read.
+    """
+    try:
+        from pillow_heif import HeifImageFile
+    except ImportError as error:
+        raise ImageError(
+            f"{name} is a file of the kind HEIC, which pillow-heif reads, and it cannot be"
+            f" imported: {error}. Run: pip install pillow-heif; or convert the file, or leave it"
+            " out of the dataset"
+        ) from error
+    return HeifImageFile
 
 
 def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
@@ -145,6 +174,24 @@ def deep_numbers(image: Any) -> tuple[npt.NDArray[Any], int] | None:
     return white - numbers if is_negative else numbers, white
 
 
+def deep_pixels(image: Any) -> npt.NDArray[Any] | None:
+    """Return Pillow's `image` of more than 8 bits as height x width x 1; None: it has 8.
+
+    Returns:
+        uint16, where 65535 is white, or float32, where 1 is.
+    """
+    deep = deep_numbers(image)
+    if deep is None:
+        return None
+    numbers, white = deep
+    if white > 0xFF:
+        whole = np.clip(numbers, 0, white).astype(np.uint32) * 0xFFFF
+        found: npt.NDArray[Any] = ((whole + white // 2) // white).astype(np.uint16)
+    else:
+        found = numbers.astype(np.float32) / np.float32(white)
+    return found[:, :, np.newaxis]
+
+
 def eight_bits(numbers: npt.NDArray[Any], white: int) -> npt.NDArray[np.uint8]:
     """Return numbers from 0 to `white` as pixels of 8 bits: the upper 8, or floats times 255.
 
@@ -155,7 +202,10 @@ def eight_bits(numbers: npt.NDArray[Any], white: int) -> npt.NDArray[np.uint8]:
         upper = np.clip(numbers, 0, white) >> (white.bit_length() - 8)
     else:
         check_range(numbers, white)
-        upper = np.rint(numbers * 255.0) if white == 1 else numbers
+        upper = numbers
+        if white == 1:
+            upper = numbers * np.float32(255)
+            np.rint(upper, out=upper)
     found: npt.NDArray[np.uint8] = upper.astype(np.uint8)
     return found
 
@@ -173,13 +223,14 @@ def check_range(numbers: npt.NDArray[Any], white: int) -> None:
     )
 
 
-def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | None:
+def as_pixels(value: Any, color: int, upright: bool, deep: bool) -> npt.NDArray[Any] | None:
     """Return the pixels of an image of Pillow; None if `value` is none.
 
     Args:
         value: anything.
         color: 1: red, green and blue; 0: one channel, the luminance.
         upright: turn it upright by its Exif orientation.
+        deep: return those of more than 8 bits as `deep_pixels` does.
 
     Raises:
         ImageError: it cannot be read, or its colors cannot be converted.
@@ -188,7 +239,9 @@ def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | 
     if module is None or not isinstance(value, module.Image):
         return None
     try:
-        return pixels(_upright(value) if upright else value, color)
+        image = _upright(value) if upright else value
+        found = deep_pixels(image) if deep else None
+        return pixels(image, color) if found is None else found
     except ColorsError as error:
         raise ImageError(f"the image of Pillow {error}") from error
     except Exception as error:  # of many types: its file is read now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import DatasetError, ImageError
+from reader import ConfigError, DatasetError, ImageError
 from reader.frameworks import pillow
-from reader.images import Compose, decode
+from reader.images import (
+    CenterCrop,
+    ColorJitter,
+    Compose,
+    ImageFolder,
+    Normalize,
+    RandomErasing,
+    RandomHorizontalFlip,
+    Resize,
+    decode,
+)
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -186,3 +197,158 @@ def test_numbers_of_another_range_are_refused_where_pillow_would_clip_them(
 def test_floats_that_a_filter_made_a_little_greater_than_1_are_white() -> None:
     content = encoded(numbers([-1e-7, 1.0000001, 1.001], np.float32))
     assert decode(content, mode="L")[0, :, 0].tolist() == [0, 255, 255]
+
+
+#: content, and the numbers with which all of the file's bits are kept: as uint16, and as floats
+ALL_BITS: dict[str, tuple[bytes, list[int], list[float]]] = {
+    "PNG of 16 bits": (
+        encoded(numbers([0, 255, 256, 65535], np.uint16), "PNG"),
+        [0, 255, 256, 65535],
+        [0, 255 / 65535, 256 / 65535, 1],
+    ),
+    "TIFF of 16 bits, 0 is white": (
+        DEEP["TIFF of 16 bits, 0 is white"][0],
+        [65535, 65280, 65279, 0],
+        [1, 65280 / 65535, 65279 / 65535, 0],
+    ),
+    "TIFF of 12 bits": (
+        DEEP["TIFF of 12 bits"][0],
+        [0, 256, 32776, 65535],
+        [0, 256 / 65535, 32776 / 65535, 1],
+    ),
+    "PPM of 12 bits": (
+        DEEP["PPM of 12 bits"][0],
+        [0, 256, 32776, 65535],
+        [0, 256 / 65535, 32776 / 65535, 1],
+    ),
+    "TIFF of 32 bits": (
+        DEEP["TIFF of 32 bits"][0],
+        [0, 257, 128 * 257, 65535],
+        [0, 1 / 255, 128 / 255, 1],
+    ),
+    "TIFF of floats": (
+        encoded(numbers([0, 0.5, 1e-4, 1], np.float32)),
+        [0, 32768, 7, 65535],
+        [0, 0.5, 1e-4, 1],
+    ),
+    "PNG of 8 bits": (
+        encoded(numbers([0, 1, 128, 255], np.uint8), "PNG"),
+        [0, 257, 128 * 257, 65535],
+        [0, 1 / 255, 128 / 255, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(ALL_BITS))
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_all_bits_of_a_file_are_kept_as_uint16_and_floats(
+    name: str, mode: str, tmp_path: Path
+) -> None:
+    content, whole, floats = ALL_BITS[name]
+    path = tmp_path / "class" / "image.png"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    opened = Image.open(io.BytesIO(content))
+    for dtype, wanted in (("uint16", whole), ("float32", floats), ("float64", floats)):
+        found = decode(content, mode=mode, dtype=dtype)
+        assert (found.shape, found.dtype) == ((1, 4, 3 if mode == "RGB" else 1), dtype)
+        assert (found == found[:, :, :1]).all()
+        np.testing.assert_allclose(found[0, :, 0], wanted, rtol=1e-6)
+        out = np.zeros_like(found)
+        assert decode(content, mode=mode, dtype=dtype, out=out) is out
+        assert (out == found).all()
+        assert (decode(content, mode=mode, dtype=dtype, crop=(0, 1, 1, 2)) == found[:, 1:3]).all()
+        compose = Compose([RandomHorizontalFlip(p=1)], mode=mode, dtype=dtype)
+        assert (compose.apply(content) == found[:, ::-1]).all()
+        assert (compose.apply(opened) == found[:, ::-1]).all()
+        first = Compose(mode=mode, dtype=dtype, layout="channels_first")
+        assert (first.apply(content) == found.transpose(2, 0, 1)).all()
+        for options in ({}, {"cache": "1MB"}):
+            folder = ImageFolder(tmp_path, dtype=dtype, mode=mode, **options)
+            assert (folder[0][0] == found).all()
+            assert (folder[0][0] == found).all()  # from the cache
+    normalized = Compose([Normalize(0.5, 0.25)], mode=mode).apply(content)[0, :, 0]
+    np.testing.assert_allclose(normalized, (np.array(floats) - 0.5) / 0.25, rtol=1e-5, atol=1e-6)
+
+
+def test_a_deep_image_is_resized_as_by_pillow_and_its_crop_reads_no_other_pixels() -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.random((40, 50), np.float32)
+    pixels[:, 30:] = np.nan
+    found = decode(encoded(pixels), size=(7, 9), crop=(3, 2, 21, 28), mode="L", dtype="float32")
+    part = Image.fromarray(pixels[3:24, 2:30]).resize((9, 7), Image.BILINEAR)
+    np.testing.assert_allclose(found[:, :, 0], np.asarray(part), rtol=1e-6)
+    twice = Compose([Resize((20, 20)), CenterCrop(10)], size=(10, 10), mode="L", dtype="float32")
+    whole = np.asarray(Image.fromarray(pixels[:, :30]).resize((20, 20), Image.BILINEAR))
+    found = twice.apply(encoded(pixels[:, :30]))
+    np.testing.assert_allclose(found[:, :, 0], whole[5:15, 5:15], atol=1e-5)
+
+
+def test_floats_keep_any_range_as_floats_and_are_refused_as_uint16() -> None:
+    content = encoded(numbers([-3, 0.5, 70000], np.float32))
+    assert decode(content, mode="L", dtype="float32")[0, :, 0].tolist() == [-3, 0.5, 70000]
+    with pytest.raises(ImageError, match=r"has floats from -3.0 to 70,000.0, .*leave it out"):
+        decode(content, mode="L", dtype="uint16")
+    counts = encoded(numbers([0, 510], np.int32))
+    assert decode(counts, mode="L", dtype="float32")[0, :, 0].tolist() == [0, 2]
+
+
+def test_a_change_of_colors_works_on_8_bits_of_a_cached_deep_image(tmp_path: Path) -> None:
+    path = tmp_path / "class" / "image.tif"
+    path.parent.mkdir()
+    path.write_bytes(DEEP["TIFF of floats"][0])
+    same: Any = lambda image: image  # noqa: E731  a function in the list
+    for options in ({}, {"cache": "1MB"}):
+        folder = ImageFolder(tmp_path, transforms=[same], dtype="float32", **options)
+        for _ in range(2):
+            found = folder[0][0][0, :, 0] * 255
+            assert np.rint(found).tolist() == DEEP["TIFF of floats"][2]
+    path.write_bytes(encoded(numbers([0, 2], np.float32)))
+    folder = ImageFolder(tmp_path, transforms=[same], dtype="float32", cache="1MB")
+    with pytest.raises(ImageError, match=r"image.tif' has floats from 0.0 to 2.0, .*leave it out"):
+        folder[0]
+
+
+def test_what_works_on_8_bits_is_refused_with_uint16(tmp_path: Path) -> None:
+    for each in ColorJitter(0.1), RandomErasing(), np.flipud:
+        with pytest.raises(ConfigError, match=r'works on 8 bits, and dtype="uint16" keeps all'):
+            Compose([each], dtype="uint16")
+    with pytest.raises(ConfigError, match='makes floats, and dtype is "uint16"'):
+        Compose([Normalize(0.5, 0.5)], dtype="uint16")
+    path = tmp_path / "class" / "image.png"
+    path.parent.mkdir()
+    path.write_bytes(ALL_BITS["PNG of 16 bits"][0])
+    with pytest.raises(ConfigError, match=r"cache_shorter_side keeps 8 bits, and dtype="):
+        ImageFolder(tmp_path, dtype="uint16", cache="1MB", cache_shorter_side=4)
+
+
+def deep_colors() -> dict[str, bytes]:
+    """Colors of 16 bits, which Pillow reads and does not write."""
+    content = encoded(COLORS, "PNG")
+    raw = b"\0" + COLORS.astype(">u2").tobytes()
+    parts = [(b"IHDR", content[16:24] + b"\x10" + content[25:29]), (b"IDAT", zlib.compress(raw))]
+    png = content[:8]
+    for name, part in [*parts, (b"IEND", b"")]:
+        png += struct.pack(">I", len(part)) + name + part
+        png += struct.pack(">I", zlib.crc32(name + part))
+    return {
+        "PNG": png,
+        "PPM": b"P6 # a remark\n4 1 65535\n" + COLORS.astype(">u2").tobytes(),
+    }
+
+
+@pytest.mark.parametrize("kind", ["PNG", "PPM"])
+def test_colors_of_16_bits_which_pillow_cuts_are_refused_as_uint16(kind: str) -> None:
+    content = deep_colors()[kind]
+    assert decode(content, dtype="float32").max() < 2 / 255
+    with pytest.raises(ImageError, match=r"has colors of 16 bits, of which Pillow reads 8, and"):
+        decode(content, dtype="uint16")
+    assert decode(b"P6 4 1 255\n" + COLORS.tobytes(), dtype="uint16").max() == 65535
+
+
+def test_an_out_of_another_dtype_is_refused() -> None:
+    content = ALL_BITS["PNG of 16 bits"][0]
+    with pytest.raises(ConfigError, match=r"out must have the shape \(1, 4, 3\) and uint16, as"):
+        decode(content, dtype="uint16", out=np.zeros((1, 4, 3), np.uint8))
+    with pytest.raises(ConfigError, match=r"dtype must be one of uint8, uint16, float16"):
+        decode(content, dtype="int8")
