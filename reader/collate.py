@@ -72,13 +72,17 @@ class Pad(Collate):
     an array, a tensor, or a list of numbers; each is copied once, into its row.
 
     Args:
-        axis: of a sample, along which lengths differ; None: along all axes.
+        axis: of a sample, along which lengths differ; or several, such as (1, 2) of pictures with
+            channels first; None: all axes.
         value: what stands behind a sample; the element type must hold it.
         round_to: each padded length is a multiple of it.
-        lengths: with each padded field give the lengths of its samples: (array, lengths), as int64;
-            not with `axis=None`.
+        lengths: with each padded field give the lengths of its samples: (array, lengths), as int64,
+            with several axes samples x axes; not with `axis=None`.
         dtype: of the arrays; None: that of the samples.
 
+    >>> pictures = [np.ones((3, 20, 30)), np.ones((3, 40, 10))]
+    >>> Pad((1, 2), round_to=32)(pictures).shape
+    (2, 3, 64, 32)
     >>> Pad(value=-1)([[1, 2, 3], [4]])
     array([[ 1,  2,  3],
            [ 4, -1, -1]])
@@ -86,14 +90,13 @@ class Pad(Collate):
 
     def __init__(
         self,
-        axis: int | None = 0,
+        axis: int | Sequence[int] | None = 0,
         value: Any = 0,
         round_to: int | None = None,
         lengths: bool = False,
         dtype: Any = None,
     ) -> None:
-        remedy = "None pads all axes."
-        self.axis = None if axis is None else as_int("axis", axis, low=-64, high=63, remedy=remedy)
+        self.axis = _as_axes(axis)
         self.value = _as_value(value)
         self.round_to = _as_multiple(round_to)
         self.lengths = as_bool("lengths", lengths)
@@ -334,6 +337,18 @@ def _as_value(value: Any) -> Any:
 def _as_multiple(round_to: Any) -> int:
     remedy = "None rounds no length up."
     return 1 if round_to is None else as_int("round_to", round_to, low=1, remedy=remedy)
+
+
+def _as_axes(axis: Any) -> int | tuple[int, ...] | None:
+    remedy = "None pads all axes, (1, 2) those two."
+    if axis is None:
+        return None
+    if not isinstance(axis, (tuple, list)):
+        return as_int("axis", axis, low=-64, high=63, remedy=remedy)
+    found = tuple(as_int("axis", each, low=-64, high=63, remedy=remedy) for each in axis)
+    if not found or len(set(found)) < len(found):
+        raise ConfigError(f"axis must name one axis or several, each once, got {axis!r}. {remedy}")
+    return found
 
 
 def _as_function(key: Any, function: Any) -> Function:

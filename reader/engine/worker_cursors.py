@@ -247,7 +247,8 @@ class WorkerCursors:
         """
         if not is_stream and all(task.snapshot is None for task in tasks):
             return self
-        made = copy.copy(self)
+        made = object.__new__(WorkerCursors)  # copy.copy takes three times as long
+        vars(made).update(vars(self))
         changed: dict[int, WorkerCursor] = {}
         for task in tasks:
             worker_id = task.worker if is_stream else _sender_of(task)

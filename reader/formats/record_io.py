@@ -1,8 +1,8 @@
 """Files of records in the RecordIO format, with or without an index: read anywhere, and written.
 
-Imports the standard library, Dataset, how files are opened, and the errors. A record is found by
-its offset and read by `pread`: threads and forked processes may share a reader. Source: the format
-of MXNet and dmlc-core, whose files are read, and which reads what is written here.
+Imports the standard library, Dataset, how files are opened and named, and the errors. A record is
+found by its offset and read by `pread`: threads and forked processes may share a reader. Source:
+the format of MXNet and dmlc-core, whose files are read, and which reads what is written here.
 
 A record is one part or several: magic number, 4 bytes; flag << 29 | length, 4 bytes; the data,
 filled up with zeros to a multiple of 4. Where the data has the magic number at a multiple of 4, it
@@ -27,6 +27,7 @@ from reader.checks import described, refuse_url
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError, got
 from reader.files import new_file, open_regular
+from reader.formats.file_kinds import BEGIN_NBYTES, kind_of
 
 __all__ = ["RecordIO", "RecordWriter"]
 
@@ -85,6 +86,14 @@ class RecordIO(Dataset[bytes]):
         except OSError as error:
             raise ConfigError(f"the records '{self.path}' cannot be opened: {error}") from None
         self._nbytes = os.fstat(self._fd).st_size
+        begin = os.pread(self._fd, BEGIN_NBYTES, 0)
+        kind = None if begin.startswith(_MAGIC) else kind_of(begin)
+        if kind is not None:
+            self.close()
+            raise ConfigError(
+                f"'{self.path}' is {kind}, and no file of RecordIO: write its records by"
+                " reader.RecordWriter"
+            )
 
     @property
     def keys(self) -> list[int]:

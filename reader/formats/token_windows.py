@@ -1,48 +1,26 @@
 """Windows of a flat file of tokens, as language models are trained on.
 
-Imports the dataset's base class, NumPy and the shuffled orders. The file is mapped and never
-copied: all workers read the same pages. A dataset that goes to another process goes as its path.
+Imports the dataset's base class, NumPy, how such files open, and the shuffled orders. The file is
+mapped and never copied: all workers read the same pages. A dataset that goes to another process
+goes as its path.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-import stat
-import zipfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from reader.checks import as_bool, as_int, described, refuse_url
 from reader.data.dataset import Dataset
-from reader.errors import (
-    ConfigError,
-    ConfigTypeError,
-    DatasetError,
-    SampleIndexError,
-    got,
-    remedy_for,
-)
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
+from reader.formats.token_file import Tokens, as_integers, open_tokens
 from reader.random.permutation import Permutation, shuffled
 
 __all__ = ["TokenWindows"]
-
-Tokens = npt.NDArray[Any]
-
-_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
-_NPY = b"\x93NUMPY"
-# how files of other kinds begin, so many bytes that no tokens are alike by chance
-_OTHERS = {
-    b"\x89HDF\r\n\x1a\n": "a HDF5 file",
-    b"ARROW1\0\0": "an Arrow file",
-    b"MMIDIDX\0\0": "the index of a Megatron dataset, whose tokens are in the file .bin beside it",
-    b"\xfd7zXZ\0": "compressed by xz",
-}
-_COMPRESSED = {".gz": b"\x1f\x8b\x08", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
 class TokenWindows(Dataset[Any]):
@@ -59,19 +37,21 @@ class TokenWindows(Dataset[Any]):
     are made for the whole batch at once.
 
     Args:
-        path: of a file of integers one after the other, in the byte order of the machine, or of a
-            file of NumPy's (.npy) with one axis. Archives (.npz, .pt), tables and compressed files
-            are refused.
+        path: of a file of integers one after the other, in the byte order of the machine; of a
+            file of NumPy's (.npy) with one axis; or of a shard of llm.c or modded-nanogpt, which
+            says its dtype and how many tokens it has. Text, archives (.npz, .pt), records, tables
+            and compressed files are refused.
         length: how many tokens a window has.
         stride: how many tokens lie between the beginnings of two windows; None: `length`.
         shuffle: give the windows in a shuffled order that is always the same for a `seed`. A loader
             with `shuffle=True` shuffles each epoch in another way, and needs none of it.
-        dtype: of the tokens in the file, such as "uint32"; None: "uint16", or what .npy says.
+        dtype: of the tokens in the file, such as "uint32"; None: what the file says, else "uint16".
         as_dtype: what tokens are given as, such as "int64"; None: as in the file. It holds all:
             of uint32 as int32 those below 2**31 alone come as they are.
         targets: whether each sample has the tokens that follow its tokens, too.
         document_end: the token that ends a document, and belongs to it; None: there are none.
-        header: how many bytes lie before the first token.
+        header: how many bytes lie before the first token; None: what the file says, else 0. With a
+            number, 0 too, the file is taken as it is: not as a shard, nor as text.
         seed: of the shuffled order.
 
     Raises:
@@ -104,23 +84,19 @@ class TokenWindows(Dataset[Any]):
         as_dtype: Any = None,
         targets: bool = False,
         document_end: int | None = None,
-        header: int = 0,
+        header: int | None = None,
         seed: int = 0,
     ) -> None:
         self.length = as_int("length", length, low=1, remedy="It is the number of tokens.")
         stride = self.length if stride is None else stride
         self.stride = as_int("stride", stride, low=1, remedy="It is the number of tokens.")
         self.path = _path(path)
-        self._is_npy = self.path.endswith(".npy")
-        if self._is_npy and (dtype is not None or header):
-            raise ConfigError(
-                f"'{self.path}' says its dtype and where its tokens begin: leave dtype and header"
-                " out"
-            )
         self.targets = as_bool("targets", targets)
-        self._as_dtype = None if as_dtype is None else _integers("as_dtype", as_dtype)
-        self._dtype = _integers("dtype", "uint16" if dtype is None else dtype)
-        self._header = as_int("header", header, low=0, remedy="It is a number of bytes.")
+        self._as_dtype = None if as_dtype is None else as_integers("as_dtype", as_dtype)
+        self._dtype = None if dtype is None else as_integers("dtype", dtype)
+        self._header: int | None = None
+        if header is not None:
+            self._header = as_int("header", header, low=0, remedy="It is a number of bytes.")
         self._tokens = self._open()
         self._check_as_dtype()
         self._expected = len(self._tokens)
@@ -150,83 +126,7 @@ class TokenWindows(Dataset[Any]):
 
     def _open(self) -> Tokens:
         """Map the file. ConfigError: it cannot be, or holds something else."""
-        try:
-            self._check_kind()
-            if self._is_npy:
-                return self._open_npy()
-            size = Path(self.path).stat().st_size
-            if size < self._header:
-                raise ConfigError(
-                    f"'{self.path}' has {size:,} bytes, and header is {self._header:,}: pass how"
-                    " many bytes lie before its first token"
-                )
-            size -= self._header
-            if size % self._dtype.itemsize:
-                raise ConfigError(
-                    f"'{self.path}' has {size:,} bytes behind a header of {self._header}, which is"
-                    f" no whole number of tokens of {self._dtype}: pass the file's dtype and header"
-                )
-            if not size:
-                return np.empty(0, self._dtype)
-            return np.memmap(self.path, self._dtype, "r", self._header)
-        except OSError as error:
-            remedy = "pass the path of a file that you may read"
-            if not isinstance(error, PermissionError):  # whose usual remedy is of system calls
-                remedy = remedy_for(error, remedy)
-            raise ConfigError(
-                f"'{self.path}' cannot be read as tokens: {error}; {remedy}"
-            ) from error
-
-    def _open_npy(self) -> Tokens:
-        try:
-            tokens: Tokens = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except OSError:
-            raise
-        except Exception as error:  # many types, of a header that is damaged
-            why = str(error).rstrip(".")
-            raise ConfigError(
-                f"'{self.path}' holds no plain integers, or is damaged: {why}. Write tokens by"
-                " numpy.save, as an array of integers"
-            ) from error
-        if tokens.ndim != 1 or tokens.dtype.name not in _TYPES or not tokens.dtype.isnative:
-            raise ConfigError(
-                f"'{self.path}' holds {tokens.shape} of {tokens.dtype.str}: tokens are one axis of"
-                " integers in the byte order of the machine. Write array.ravel().astype('uint16'),"
-                " or another type, by numpy.save"
-            )
-        return tokens
-
-    def _check_kind(self) -> None:
-        """Raise ConfigError where a file does not begin as tokens do."""
-        mode = Path(self.path).stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a pipe would wait
-            raise ConfigError(f"'{self.path}' is no regular file: write its tokens to one")
-        with Path(self.path).open("rb") as file:
-            begin = file.read(16)
-            kind = next((kind for each, kind in _OTHERS.items() if begin.startswith(each)), None)
-            compressed = _COMPRESSED.get(Path(self.path).suffix)
-            if compressed is not None and begin.startswith(compressed):
-                kind = "compressed"
-            elif begin.startswith(b"PAR1") and _ends_in(file, b"PAR1"):
-                kind = "a Parquet file"
-            elif begin.startswith(b"PK") and zipfile.is_zipfile(file):
-                kind = "an archive of several arrays, as .npz and .pt files are"
-        if kind is not None:
-            raise ConfigError(
-                f"'{self.path}' is {kind}: write the tokens alone, by numpy.save or"
-                " array.tofile, and pass that file"
-            )
-        is_npy = begin.startswith(_NPY)
-        if self._is_npy and not is_npy:
-            raise ConfigError(
-                f"'{self.path}' is no file of NumPy: it begins with {begin[:6]!r}, and those with"
-                f" {_NPY!r}. Give a file of plain tokens another ending than .npy"
-            )
-        if is_npy and not self._is_npy and not self._header:
-            raise ConfigError(
-                f"'{self.path}' is a file of NumPy, which says its dtype and where its tokens"
-                " begin: give it a name that ends in .npy"
-            )
+        return open_tokens(self.path, self._dtype, self._header)
 
     def _set_windows(self) -> None:
         step = self._tokens.itemsize
@@ -338,12 +238,6 @@ def _path(path: Any) -> str:
     raise kind(f"path must be the path of a file of tokens, got {got(path)}: {remedy}")
 
 
-def _ends_in(file: Any, end: bytes) -> bool:
-    file.seek(-len(end), os.SEEK_END)
-    found: bytes = file.read()
-    return found == end
-
-
 def _positions_and_segments(tokens: Tokens, document_end: int) -> list[Tokens]:
     """Return where each token of each window is in its document, and the document's number."""
     begins = np.zeros(tokens.shape, np.int32)
@@ -351,13 +245,3 @@ def _positions_and_segments(tokens: Tokens, document_end: int) -> list[Tokens]:
     places = np.arange(tokens.shape[1], dtype=np.int32)
     first = np.maximum.accumulate(begins * places, axis=1)
     return [places - first, np.cumsum(begins, axis=1, dtype=np.int32)]
-
-
-def _integers(name: str, dtype: Any) -> np.dtype[Any]:
-    try:
-        found: np.dtype[Any] = np.dtype(dtype)
-    except (SyntaxError, TypeError, ValueError):
-        found = np.dtype(object)
-    if found.name not in _TYPES or not found.isnative:
-        raise ConfigError(f"{name} must be one of {', '.join(_TYPES)}, got {got(dtype)}")
-    return found

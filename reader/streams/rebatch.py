@@ -35,7 +35,8 @@ def rebatch(stream: Any, size: int, drop_last: bool = False) -> RebatchedStream:
     batches. Otherwise it draws all pieces of the epoch again.
 
     Args:
-        stream: an iterable dataset, or any other object with a fresh iterator for each epoch.
+        stream: an iterable dataset, or any other object with a fresh iterator for each epoch. What
+            is no stream, such as a list, is divided among the workers of a loader.
         size: rows of a batch, 1 or more.
         drop_last: leave out the last batch of each worker when it is short.
 

@@ -38,7 +38,8 @@ def shuffle_buffer(stream: Any, size: int, seed: int | None = None) -> ShuffledS
     global random generators, but not from `reader.sample_rng`.
 
     Args:
-        stream: an iterable dataset, or any other object with a fresh iterator for each epoch.
+        stream: an iterable dataset, or any other object with a fresh iterator for each epoch. What
+            is no stream, such as a list, is divided among the workers of a loader.
         size: how many samples the buffer holds, 1 or more; 1 leaves the order as it is.
         seed: an int in [0, 2**64); None: the key of `reader.sample_rng`, which is the loader's
             `seed`, or a number that the loader draws and saves in its state.

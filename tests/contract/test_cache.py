@@ -297,6 +297,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.sampled(8)
+@pytest.mark.timeout(240)  # spawned workers import torch, 32 times
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", ["none", "threads", "fork", "spawn"])
 def test_kept_pictures_are_those_of_the_files(

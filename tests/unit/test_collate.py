@@ -62,6 +62,25 @@ def test_all_axes_are_padded_without_an_axis(shapes: list[tuple[int, int]]) -> N
     np.testing.assert_array_equal(made, padded(samples, -7, 2, [0, 1]))
 
 
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=4),
+    is_first=st.booleans(),
+    is_counted_from_the_end=st.booleans(),
+)
+def test_height_and_width_of_pictures_are_padded_and_rounded(
+    sizes: list[tuple[int, int]], is_first: bool, is_counted_from_the_end: bool
+) -> None:
+    pictures = [np.ones((3, *size) if is_first else (*size, 3), np.float32) for size in sizes]
+    axes = (1, 2) if is_first else (0, 1)
+    given_axes = [axis - 3 for axis in axes] if is_counted_from_the_end else axes
+    expected = padded(pictures, 5, 32, axes)
+    np.testing.assert_array_equal(Pad(given_axes, value=5, round_to=32)(pictures), expected)
+    made, lengths = Pad(given_axes, lengths=True)(pictures)
+    assert lengths.tolist() == [list(size) for size in sizes]
+    assert lengths.dtype == np.int64
+    np.testing.assert_array_equal(made, padded(pictures, 0, 1, axes))
+
+
 def test_samples_in_odd_layouts_are_padded_and_stacked() -> None:
     whole = np.arange(48, dtype="f4").reshape(6, 8)
     samples = [whole[::2, ::-1], whole[1:, :].T[:8, :5].T, whole.T[:3, :].repeat(2, 1)[:, :8]]
@@ -227,7 +246,28 @@ def test_a_stream_is_padded_in_place() -> None:
     [
         (Pad(), [], "no samples"),
         (Stack(), [np.ones(2), np.ones(3)], r"sample 1: it has shape \(3,\) and sample 0 has"),
-        (Pad(), [np.ones((1, 2)), np.ones((1, 3))], "may differ along axis 0 alone"),
+        (
+            Pad(),
+            [np.ones((1, 2)), np.ones((1, 3))],
+            "may differ along axis 0 alone; pass axis=1, or resize them",
+        ),
+        (
+            Pad(),
+            [np.ones((3, 9, 2)), np.ones((3, 9, 3)), np.ones((3, 8, 3))],
+            r"sample 1: it has shape \(3, 9, 3\).*along axis 0 alone; pass axis=\(1, 2\), or resize",
+        ),
+        (
+            Pad((0, 1)),
+            [np.ones((3, 9, 2)), np.ones((3, 9, 3))],
+            "may differ along axes 0, 1 alone; pass axis=2, or resize",
+        ),
+        (
+            Pad((1, -2)),
+            [np.ones((3, 9, 2))],
+            r"\(1, -2\) of a sample .*: -2 names one that another",
+        ),
+        (Pad((1, 3)), [np.ones((3, 9, 2))], "cannot pad axis 3 of a sample of shape"),
+        (Stack(), [np.ones(2), np.ones(3)], r"sample 0 has \(2,\); pad or resize them"),
         (Pad(), [np.ones(2), np.ones((2, 2))], r"shape \(2, 2\) and sample 0 has \(2,\)"),
         (Pad(), [np.ones(2), np.ones(2, "f4")], "has dtype float32 and others have float64"),
         (Pad(axis=2), [np.ones(2), np.ones(3)], "cannot pad axis 2 of a sample of shape"),
@@ -252,6 +292,9 @@ def test_samples_that_do_not_fit_are_named(function: Any, samples: Any, text: st
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
+        (lambda: Pad(axis=()), ConfigError, r"axis must name one axis or several.*\(1, 2\) those"),
+        (lambda: Pad(axis=(1, 1)), ConfigError, "each once, got"),
+        (lambda: Pad(axis=(1, "x")), ConfigTypeError, "axis must be"),  # type: ignore[arg-type]
         (lambda: Pad(axis="x"), ConfigTypeError, "axis must be"),  # type: ignore[arg-type]
         (lambda: Pad(round_to=0), ConfigError, "round_to must be an int of 1 or more"),
         (lambda: Pad(value="x"), ConfigTypeError, "value must be a number"),

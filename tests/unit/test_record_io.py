@@ -224,3 +224,14 @@ def test_a_pickle_with_the_earlier_name_of_a_module_loads(many: Path) -> None:
     records = pickle.loads(before)
     assert type(records) is RecordIO
     assert records[5] == content(5)
+
+
+def test_a_file_of_tensorflow_is_told_as_what_it_is(tmp_path: Path) -> None:
+    # a record of no bytes: its length, the masked CRC-32C of that, and of the bytes
+    path = tmp_path / "train.tfrecord"
+    path.write_bytes(bytes(8) + b"\x29\x03\x98\x07" + b"\xd8\xea\x82\xa2")
+    with pytest.raises(ConfigError, match="is a TFRecord file, and no file of RecordIO: write its"):
+        RecordIO(path)
+    path.write_bytes(bytes(8) + b"\x29\x03\x98\x08" + bytes(4))
+    with pytest.raises(DatasetError, match="in place of the magic"):
+        RecordIO(path)

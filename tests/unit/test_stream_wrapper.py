@@ -267,3 +267,71 @@ def test_iter_of_a_wrapped_dataset_that_fails_is_raised_and_called_again() -> No
         found.extend(samples)
     assert found == [1, 0, 2, 1]
     assert list(samples) == [1, 2, 2, 3, 1]
+
+
+# ---- what is no stream ------------------------------------------------------------------------
+
+
+class Indexed:
+    """A map-style dataset that can be iterated over, too, as those of Hugging Face."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> int:
+        return range(7)[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(7))
+
+
+SEQUENCES: dict[str, Any] = {
+    "list": list(range(7)),
+    "tuple": tuple(range(7)),
+    "range": range(7),
+    "array": np.arange(7),
+    "dataset": Indexed(),
+    "one": [0],
+    "none": [],
+}
+WORKERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "one": {"num_workers": 1},
+    "two": {"num_workers": 2},
+    "nine": {"num_workers": 9},
+    "threads": {"num_workers": 3, "worker_type": "thread"},
+    "spawned": {"num_workers": 2, "start_method": "spawn"},
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_each_item_of_a_sequence_comes_once_whatever_the_workers(kind: str, workers: str) -> None:
+    items = SEQUENCES[kind]
+    expected = sorted(map(int, items))
+    stream = shuffle_buffer(items, 3, seed=1)
+    with DataLoader(stream, batch_size=None, **WORKERS[workers]) as loader:
+        for _ in range(2):
+            assert sorted(map(int, loader)) == expected
+
+
+@pytest.mark.parametrize("workers", ["none", "one", "two", "threads"])
+def test_each_row_of_a_list_of_pieces_comes_once(workers: str) -> None:
+    pieces = [np.arange(start, start + 5) for start in range(0, 35, 5)]
+    for stream in (rebatch(pieces, 3), shuffle_buffer(rebatch(pieces, 3), 2, seed=1)):
+        with DataLoader(stream, batch_size=None, **WORKERS[workers]) as loader:
+            assert sorted(row for batch in loader for row in batch.tolist()) == list(range(35))
+
+
+def test_a_list_within_workers_goes_on_at_a_saved_state() -> None:
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 2, "seed": 3}
+    with DataLoader(shuffle_buffer(list(range(20)), 4), **options) as loader:
+        whole = list(loader)
+    with DataLoader(shuffle_buffer(list(range(20)), 4), **options) as loader:
+        batches = iter(loader)
+        begin = [next(batches) for _ in range(7)]
+        state = loader.state_dict()
+        batches.close()
+    with DataLoader(shuffle_buffer(list(range(20)), 4), **options) as loader:
+        loader.load_state_dict(state)
+        assert begin + list(loader) == whole

@@ -235,6 +235,8 @@ def test_a_file_that_may_not_be_read_is_named(file: Path, monkeypatch: pytest.Mo
         TokenWindows(file, 10)
 
 
+# a record of no bytes, as TensorFlow writes it: its length, and the masked CRC-32C of that
+TFRECORD = bytes(8) + b"\x29\x03\x98\x07" + b"\xd8\xea\x82\xa2"
 _NPY = b"\x93NUMPY\x01\0"
 _ZIP = b"PK\3\4" + bytes(100)
 _GZIP = b"\x1f\x8b\x08\0"
@@ -265,6 +267,9 @@ def zipped() -> bytes:
         ("a.zst", b"\x28\xb5\x2f\xfd..", "is compressed"),
         ("a.bz2", b"BZh9", "is compressed"),
         ("a.xz", b"\xfd7zXZ\0", "is compressed by xz"),
+        ("a.idx", b"TNTIDX\0\0\1", "is the index of a fairseq dataset"),
+        ("a.db", b"SQLite format 3\0", "is an SQLite database"),
+        ("a.tfrecord", TFRECORD, "is a TFRecord file"),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "",
 )
@@ -275,6 +280,106 @@ def test_a_file_of_another_kind_is_refused(
     with pytest.raises(ConfigError, match=text) as caught:
         TokenWindows(tmp_path / name, 1, dtype=None if name.endswith(".npy") else "uint8")
     assert "pickle" not in str(caught.value)
+
+
+def shard(magic: int = 20240520, version: int = 1, count: int = 100, rest: bytes = b"") -> bytes:
+    head = np.zeros(256, "<i4")
+    head[:3] = magic, version, count
+    return head.tobytes() + rest
+
+
+TOKENS = (np.arange(100, dtype=np.int64) * 499).astype("<u2")
+WIDE = (np.arange(100, dtype=np.int64) * 1283).astype("<u4")
+
+
+@pytest.mark.parametrize(
+    ("magic", "version", "tokens"), [(20240520, 1, TOKENS), (20240801, 7, WIDE)]
+)
+@pytest.mark.parametrize("says_dtype", [False, True])
+def test_the_header_of_a_shard_of_llm_c_is_no_tokens(
+    tmp_path: Path, magic: int, version: int, tokens: Any, says_dtype: bool
+) -> None:
+    path = tmp_path / "fineweb_train_000001.bin"
+    path.write_bytes(shard(magic, version, rest=tokens.tobytes()))
+    windows = TokenWindows(path, 10, dtype=tokens.dtype if says_dtype else None, targets=True)
+    for each in (windows, pickle.loads(pickle.dumps(windows))):
+        assert len(each) == 9
+        assert each[0][0].tolist() == tokens[:10].tolist()
+        assert each[8][1].tolist() == tokens[81:91].tolist()
+        assert each[0][0].dtype == tokens.dtype
+    as_it_is = TokenWindows(path, 10, header=0)
+    assert as_it_is[0].tolist() == np.frombuffer(path.read_bytes(), "<u2", 10).tolist()
+    assert (
+        TokenWindows(path, 10, header=1024, dtype=tokens.dtype)[0].tolist()
+        == windows[0][0].tolist()
+    )
+
+
+def test_a_shard_without_tokens_has_none(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(shard(count=0))
+    with pytest.raises(ConfigError, match="has 0 tokens of uint16"):
+        TokenWindows(tmp_path / "a.bin", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "text"),
+    [
+        (shard(count=101, rest=TOKENS.tobytes()), {}, "101 tokens by its header, and 100 follow"),
+        (shard(rest=TOKENS.tobytes()[:-1]), {}, "100 tokens by its header, and 99.5 follow"),
+        (shard(rest=bytes(202)), {}, "and 101 follow: .* or pass header=1024 to take what is"),
+        (shard(version=2, rest=TOKENS.tobytes()), {}, "of version 2, which is not known: pass"),
+        (
+            shard(rest=TOKENS.tobytes()),
+            {"dtype": "uint32"},
+            "of uint16, and dtype is uint32: leave",
+        ),
+        (shard(20240522), {}, "is a file of llm.c with questions to evaluate"),
+    ],
+)
+def test_a_shard_whose_header_does_not_fit_is_refused(
+    tmp_path: Path, content: bytes, options: dict[str, Any], text: str
+) -> None:
+    (tmp_path / "a.bin").write_bytes(content)
+    with pytest.raises(ConfigError, match=text):
+        TokenWindows(tmp_path / "a.bin", 1, **options)
+
+
+TEXTS = {
+    "ascii": b"It was the best of times, it was the worst of times.\n" * 4,
+    "json": b'{"text": "It was the best of times"}\n{"text": "it was the worst"}\n',
+    "utf-8": "Es war die beste aller Zeiten. Größer ging es nicht. 最好的时代 ".encode() * 99,
+    "utf-16": "It was the best of times, it was the worst of times".encode("utf-16"),
+    "latin-1": "Größer, schöner, älter; dès lors, à côté. ".encode("latin-1") * 40,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_is_refused_as_tokens_of_several_bytes(tmp_path: Path, name: str) -> None:
+    path, content = tmp_path / "corpus.txt", TEXTS[name]
+    for moved in range(2 if name == "utf-8" else 1):  # a character is cut at the end
+        path.write_bytes(b"x" * (2 * moved) + content[: len(content) // 2 * 2])
+        for dtype in (None, "uint16"):
+            with pytest.raises(ConfigError, match=r"is text: .*your tokenizer.*dtype='uint8'.*=0"):
+                TokenWindows(path, 4, dtype=dtype)
+        assert bytes(TokenWindows(path, 4, dtype="uint8", header=2 * moved)[0]) == content[:4]
+        assert len(TokenWindows(path, 4, header=0)) == path.stat().st_size // 8
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        np.full(4096, 0x2020, np.uint16),  # blanks, as bytes
+        np.full(4096, 0x4142, np.uint16),
+        np.arange(0x4141, 0x4150, dtype=np.uint16),  # fewer bytes than a text
+        np.arange(4096, dtype=np.uint16) + 0x2020,
+        np.arange(4096, dtype=np.uint32) + 0x202020,
+    ],
+)
+def test_tokens_whose_bytes_are_letters_are_tokens(tmp_path: Path, tokens: Any) -> None:
+    tokens.tofile(tmp_path / "a.bin")
+    windows = TokenWindows(tmp_path / "a.bin", 4, dtype=tokens.dtype)
+    assert len(windows) == len(tokens) // 4
+    assert windows[0].tolist() == tokens[:4].tolist()
 
 
 def test_objects_in_a_file_of_numpy_are_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "reader/compat/gluon/nlp/dataset_loader.py": (1, WORKER),
     "reader/compat/gluon/nlp/prefetching_stream.py": (1, WORKER),
     "reader/compat/gluon/nlp/text_datasets.py": (1, USER),  # np.load, whose default is no pickles
-    "reader/formats/token_windows.py": (1, "numpy.load with allow_pickle=False"),
+    "reader/formats/token_file.py": (1, "numpy.load with allow_pickle=False"),
     "reader/engine/backends/inline.py": (1, OWN),
     "reader/engine/backends/process_pool.py": (1, WORKER),
     "reader/engine/backends/remote_processes.py": (1, CLUSTER),

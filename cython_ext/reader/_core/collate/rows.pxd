@@ -1,6 +1,6 @@
 # Samples of one field that are not stacked yet: written straight to the field's place.
 cimport numpy as cnp
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from reader._core.batch.dtype cimport FieldType
 from reader._core.batch.structure cimport Unwritten
 
@@ -17,9 +17,11 @@ cdef class Rows(Unwritten):
     cdef bytes filling           # the padding element; None: nothing is padded
 
     cdef int read(self, object samples, object dtype) except -1
-    cdef int axis_of(self, object axis) except? -1
+    cdef int axis_of(self, int axis) except -1
+    cdef uint64_t axes_of(self, object axis) except? 0
     cdef int refuse(self, Py_ssize_t row, object reason) except -1
-    cdef int measure(self, bint pads_all, int axis, Py_ssize_t round_to) except -1
+    cdef int measure(self, uint64_t axes, Py_ssize_t round_to) except -1
+    cdef int refuse_shape(self, Py_ssize_t row, uint64_t axes) except -1
     cdef int count_bytes(self) except -1
     cdef int set_filling(self, object value) except -1
     cdef int write(self, char* target) except -1

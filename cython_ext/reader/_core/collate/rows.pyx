@@ -8,6 +8,7 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
 from reader._core.batch.exchange cimport MOST_DIMENSIONS, tensor_view
@@ -20,6 +21,8 @@ from reader._core.batch.exchange import no_array
 from reader.errors import CollateError
 
 cnp.import_array()
+
+cdef uint64_t ALL_AXES = ~<uint64_t>0
 
 
 @cython.final
@@ -38,19 +41,19 @@ cdef class Rows(Unwritten):
         """Return rows of samples that have one shape. CollateError where they differ."""
         cdef Rows self = Rows.__new__(Rows)
         self.read(samples, dtype)
-        self.measure(False, -1, 1)
+        self.measure(0, 1)
         return self
 
     @staticmethod
     def padded(samples, axis=0, value=0, Py_ssize_t round_to=1, dtype=None):
         """Return rows of one shape, the largest; ``value`` pads shorter samples.
 
-        ``axis``: the axis of a sample along which they may differ; None: any. ``round_to``: the length of a
-        padded axis is a multiple of it.
+        ``axis``: the axis of a sample along which they may differ, or a tuple of axes; None: any. ``round_to``:
+        the length of a padded axis is a multiple of it.
         """
         cdef Rows self = Rows.__new__(Rows)
         self.read(samples, dtype)
-        self.measure(axis is None, self.axis_of(axis), round_to)
+        self.measure(self.axes_of(axis), round_to)
         self.set_filling(value)
         return self
 
@@ -101,9 +104,10 @@ cdef class Rows(Unwritten):
         """The FieldType of the field."""
         return self.type
 
-    def lengths(self, int axis=0):
-        """Return the length of each sample along an axis, as int64."""
-        cdef cnp.ndarray array
+    def lengths(self, axis=0):
+        """Return the length of each sample along an axis, as int64; along a tuple of axes, samples x axes."""
+        if isinstance(axis, tuple):
+            return np.stack([self.lengths(each) for each in axis], axis=1)
         if not self.is_joined:
             axis = self.axis_of(axis)
         return np.array([array.shape[axis] for array in self.arrays], np.int64)
@@ -119,16 +123,30 @@ cdef class Rows(Unwritten):
         made = self.array()
         return made.view(self.type.numpy_dtype()) if self.type.extended else made
 
-    cdef int axis_of(self, object axis) except? -1:
+    cdef int axis_of(self, int axis) except -1:
+        """Return the number of an axis of the samples, which may count from the last."""
         cdef int ndim = cnp.PyArray_NDIM(<cnp.ndarray>self.arrays[0])
-        if axis is None:
-            return -1
         if not -ndim <= axis < ndim:
             raise CollateError(
                 f"cannot pad axis {axis} of a sample of shape {self.arrays[0].shape}: its axes are "
                 f"{-ndim} to {ndim - 1}" if ndim else
                 f"cannot pad a sample that is a number, {self.arrays[0]!r}: it has no axis; stack it")
         return axis + ndim if axis < 0 else axis
+
+    cdef uint64_t axes_of(self, object axis) except? 0:
+        """Return axes of the samples, each a bit: one, those of a tuple, or all for None."""
+        cdef uint64_t axes = 0, found
+        if axis is None:
+            return ALL_AXES
+        if not isinstance(axis, tuple):
+            return <uint64_t>1 << self.axis_of(axis)
+        for each in axis:
+            found = <uint64_t>1 << self.axis_of(each)
+            if axes & found:
+                raise CollateError(f"cannot pad the axes {axis} of a sample of shape "
+                                   f"{self.arrays[0].shape}: {each} names one that another names, too")
+            axes |= found
+        return axes
 
     cdef int refuse(self, Py_ssize_t row, object reason) except -1:
         raise CollateError(f"cannot collate sample {row}: it {reason}")
@@ -171,8 +189,8 @@ cdef class Rows(Unwritten):
             self.type = self.types[0]
         return 0
 
-    cdef int measure(self, bint pads_all, int axis, Py_ssize_t round_to) except -1:
-        """Find the shape of a row: that of the samples, with the largest extent along padded axes."""
+    cdef int measure(self, uint64_t axes, Py_ssize_t round_to) except -1:
+        """Find the shape of a row: that of the samples, with the largest extent along padded axes, as bits."""
         cdef cnp.ndarray array, first = self.arrays[0]
         cdef Py_ssize_t row, count = len(self.arrays)
         cdef int i, ndim = cnp.PyArray_NDIM(first)
@@ -189,17 +207,28 @@ cdef class Rows(Unwritten):
                 self.refuse(row, f"has shape {(<object>array).shape} and sample 0 has "
                                  f"{(<object>first).shape}")
             for i in range(ndim):
-                if pads_all or i == axis:
+                if axes >> i & 1:
                     self.extents[i + 1] = max(self.extents[i + 1], cnp.PyArray_DIM(array, i))
                 elif cnp.PyArray_DIM(array, i) != self.extents[i + 1]:
-                    where = "" if axis < 0 else f"; they may differ along axis {axis} alone"
-                    self.refuse(row, f"has shape {(<object>array).shape} and sample 0 has "
-                                     f"{(<object>first).shape}{where}; pad or resize them")
+                    self.refuse_shape(row, axes)
         for i in range(ndim):
-            if pads_all or i == axis:
+            if axes >> i & 1:
                 self.extents[i + 1] = (self.extents[i + 1] + round_to - 1) // round_to * round_to
         self.count_bytes()
         return 0
+
+    cdef int refuse_shape(self, Py_ssize_t row, uint64_t axes) except -1:
+        """Raise CollateError for a sample that differs from the first along axes that are not padded."""
+        first, found = (<object>self.arrays[0]).shape, (<object>self.arrays[row]).shape
+        where, way = "", "pad or resize them"
+        if axes:
+            padded = [str(i) for i in range(len(first)) if axes >> i & 1]
+            named = f"axes {', '.join(padded)}" if padded[1:] else f"axis {padded[0]}"
+            shapes = [each.shape for each in self.arrays if each.ndim == len(first)]
+            differ = tuple([i for i in range(len(first)) if len({shape[i] for shape in shapes}) > 1])
+            where = f"; they may differ along {named} alone"
+            way = f"pass axis={differ if differ[1:] else differ[0]}, or resize them"
+        self.refuse(row, f"has shape {found} and sample 0 has {first}{where}; {way}")
 
     cdef int count_bytes(self) except -1:
         if rd_extents_span(self.type.itemsize, self.extents, self.ndim) == RD_NO_SPAN:

@@ -93,7 +93,7 @@ cdef class Dispatcher:
         task = self.draw_built_in()
         if task is not None and task.state == HELD:
             return task
-        begun_ns = rd_now_ns()
+        begun_ns = 0 if self.times is None else rd_now_ns()
         if task is None:
             task = self.table.those(DRAWN)[0] if self.table.have(DRAWN) else self.source.draw()
         if task is not None and task.state == DRAWN:

@@ -18,7 +18,7 @@ from reader.errors import InternalError, ReaderError
 
 cdef enum:
     MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
-    LOT = 16           # tasks that are counted at one go
+    LOT = 64           # tasks that are counted at one go
 
 # for each state, those that may follow it, as bits
 cdef int[STATES] FOLLOWS

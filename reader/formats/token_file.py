@@ -1,0 +1,226 @@
+"""A flat file of tokens: opened as its kind, or refused by the name of what it is.
+
+Imports NumPy and the kinds of files. Nothing is read but the beginning of a file: its tokens are
+mapped, and the mapping belongs to the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import ConfigError, got, remedy_for
+from reader.formats.file_kinds import BEGIN_NBYTES, kind_of
+
+__all__ = ["Tokens", "as_integers", "open_tokens"]
+
+Tokens = npt.NDArray[Any]
+
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+_USUAL = np.dtype(np.uint16)
+_NPY = b"\x93NUMPY"
+_COMPRESSED = {".gz": b"\x1f\x8b\x08", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+_REMEDY = "write the tokens alone, by numpy.save or array.tofile, and pass that file"
+
+# llm.c begins a shard with 256 int32: a magic number, a version, the count of tokens
+_SHARD_NBYTES = 1024
+_SHARD = np.dtype("<i4")
+_SHARD_TYPES: dict[tuple[int, int], np.dtype[Any]] = {
+    (20240520, 1): np.dtype("<u2"),
+    (20240801, 7): np.dtype("<u4"),
+}
+_SHARD_MAGICS = {magic for magic, _ in _SHARD_TYPES}
+_EVALUATION = 20240522  # of llm.c's files with questions and their answers
+
+_TEXT_NBYTES = 4096  # of a file that are looked at for text
+_LEAST_TEXT = 32  # fewer bytes may be tokens
+_LEAST_BYTES = 4  # different ones; fewer are a few tokens again and again
+_BLANKS = "\t\n\r\f\ufeff"
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")  # no text has these
+_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
+def open_tokens(path: str, dtype: np.dtype[Any] | None, header: int | None) -> Tokens:
+    """Map the tokens of a file.
+
+    Args:
+        path: of a file of NumPy's (.npy), of a shard of llm.c, or of integers alone.
+        dtype: of the tokens; None: what the file says, else uint16.
+        header: how many bytes lie before them; None: what the file says, else 0. With a number the
+            file is of integers alone, or .npy.
+
+    Raises:
+        ConfigError: it cannot be mapped, or holds something else.
+    """
+    is_npy = path.endswith(".npy")
+    if is_npy and (dtype is not None or header):
+        raise ConfigError(
+            f"'{path}' says its dtype and where its tokens begin: leave dtype and header out"
+        )
+    try:
+        begin = _begin_of(path, is_npy, header)
+        if is_npy:
+            return _open_npy(path)
+        size = Path(path).stat().st_size
+        if header is None:
+            header, dtype = _read_header(path, begin, size, dtype)
+        dtype = _USUAL if dtype is None else dtype
+        if size < header:
+            raise ConfigError(
+                f"'{path}' has {size:,} bytes, and header is {header:,}: pass how many bytes lie"
+                " before its first token"
+            )
+        size -= header
+        if size % dtype.itemsize:
+            raise ConfigError(
+                f"'{path}' has {size:,} bytes behind a header of {header}, which is no whole number"
+                f" of tokens of {dtype}: pass the file's dtype and header"
+            )
+        return np.memmap(path, dtype, "r", header) if size else np.empty(0, dtype)
+    except OSError as error:
+        remedy = "pass the path of a file that you may read"
+        if not isinstance(error, PermissionError):  # whose usual remedy is of system calls
+            remedy = remedy_for(error, remedy)
+        raise ConfigError(f"'{path}' cannot be read as tokens: {error}; {remedy}") from error
+
+
+def as_integers(name: str, dtype: Any) -> np.dtype[Any]:
+    """Return a type of tokens. ConfigError: it is none."""
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (SyntaxError, TypeError, ValueError):
+        found = np.dtype(object)
+    if found.name not in _TYPES or not found.isnative:
+        raise ConfigError(f"{name} must be one of {', '.join(_TYPES)}, got {got(dtype)}")
+    return found
+
+
+def _begin_of(path: str, is_npy: bool, header: int | None) -> bytes:
+    """Return how a file begins. ConfigError: as no tokens do."""
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a pipe would wait
+        raise ConfigError(f"'{path}' is no regular file: write its tokens to one")
+    with Path(path).open("rb") as file:
+        begin = file.read(_TEXT_NBYTES)
+        kind = kind_of(begin[:BEGIN_NBYTES])
+        compressed = _COMPRESSED.get(Path(path).suffix)
+        if compressed is not None and begin.startswith(compressed):
+            kind = "compressed"
+        elif begin.startswith(b"PAR1") and _ends_in(file, b"PAR1"):
+            kind = "a Parquet file"
+        elif begin.startswith(b"PK") and zipfile.is_zipfile(file):
+            kind = "an archive of several arrays, as .npz and .pt files are"
+    if kind is not None:
+        raise ConfigError(f"'{path}' is {kind}: {_REMEDY}")
+    begins_as_npy = begin.startswith(_NPY)
+    if is_npy and not begins_as_npy:
+        raise ConfigError(
+            f"'{path}' is no file of NumPy: it begins with {begin[:6]!r}, and those with"
+            f" {_NPY!r}. Give a file of plain tokens another ending than .npy"
+        )
+    if begins_as_npy and not is_npy and not header:
+        raise ConfigError(
+            f"'{path}' is a file of NumPy, which says its dtype and where its tokens begin: give it"
+            " a name that ends in .npy"
+        )
+    return begin
+
+
+def _read_header(
+    path: str, begin: bytes, size: int, dtype: np.dtype[Any] | None
+) -> tuple[int, np.dtype[Any] | None]:
+    """Return how many bytes lie before the tokens, and their dtype.
+
+    Raises:
+        ConfigError: it is a shard whose header does not fit the file or `dtype`, or is text.
+    """
+    if len(begin) >= _SHARD_NBYTES:
+        magic, version, count = map(int, np.frombuffer(begin, _SHARD, 3))
+        if magic == _EVALUATION and version == 1:
+            raise ConfigError(
+                f"'{path}' is a file of llm.c with questions to evaluate a model by (magic number"
+                f" {magic}), and no text to train on: pass a shard of its training text"
+            )
+        if magic in _SHARD_MAGICS and 0 < version < 256 and count >= 0:
+            return _SHARD_NBYTES, _type_of_shard(path, magic, version, count, size, dtype)
+    if (dtype is None or dtype.itemsize > 1) and _is_text(begin):
+        shown = bytes(begin[:24])
+        raise ConfigError(
+            f"'{path}' is text: it begins with {shown!r}. Turn it into tokens by your tokenizer,"
+            " and write those by array.tofile; to train on its bytes pass dtype='uint8'. If they"
+            f" are tokens of {_USUAL if dtype is None else dtype}, pass header=0"
+        )
+    return 0, dtype
+
+
+def _type_of_shard(
+    path: str, magic: int, version: int, count: int, size: int, dtype: np.dtype[Any] | None
+) -> np.dtype[Any]:
+    """Return the type of the tokens in a shard of llm.c. ConfigError: its header does not fit."""
+    what = f"'{path}' is a shard as llm.c and modded-nanogpt write them (magic number {magic})"
+    found = _SHARD_TYPES.get((magic, version))
+    if found is None:
+        raise ConfigError(
+            f"{what} of version {version}, which is not known: pass"
+            f" header={_SHARD_NBYTES} and the dtype of its tokens"
+        )
+    if dtype is not None and dtype != found:
+        raise ConfigError(f"{what} of {found.name}, and dtype is {dtype}: leave dtype out")
+    has = (size - _SHARD_NBYTES) / found.itemsize
+    if has != count:
+        raise ConfigError(
+            f"{what} of {count:,} tokens by its header, and {has:,.12g} follow: it is cut off, or"
+            f" damaged. Write it anew, or pass header={_SHARD_NBYTES} to take what is there"
+        )
+    return found
+
+
+def _is_text(begin: bytes) -> bool:
+    """Whether a file that begins so is text: in UTF-8, in UTF-16, or in a code of 8 bits."""
+    if len(begin) < _LEAST_TEXT or len(set(begin)) < _LEAST_BYTES:
+        return False
+    encoding = _MARKS.get(begin[:2])
+    if encoding is not None:
+        begin = begin[2 : len(begin) // 2 * 2]
+    elif len(begin) >= _TEXT_NBYTES // 4 and not _CONTROLS.search(begin):
+        return True
+    for cut in range(4 if len(begin) >= _TEXT_NBYTES - 2 else 1):  # within the last character
+        try:
+            text = begin[: len(begin) - cut].decode(encoding or "utf-8")
+        except UnicodeDecodeError:
+            continue
+        return all(each.isprintable() or each in _BLANKS for each in text)
+    return False
+
+
+def _open_npy(path: str) -> Tokens:
+    try:
+        tokens: Tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # many types, of a header that is damaged
+        why = str(error).rstrip(".")
+        raise ConfigError(
+            f"'{path}' holds no plain integers, or is damaged: {why}. Write tokens by numpy.save,"
+            " as an array of integers"
+        ) from error
+    if tokens.ndim != 1 or tokens.dtype.name not in _TYPES or not tokens.dtype.isnative:
+        raise ConfigError(
+            f"'{path}' holds {tokens.shape} of {tokens.dtype.str}: tokens are one axis of integers"
+            " in the byte order of the machine. Write array.ravel().astype('uint16'), or another"
+            " type, by numpy.save"
+        )
+    return tokens
+
+
+def _ends_in(file: Any, end: bytes) -> bool:
+    file.seek(-len(end), os.SEEK_END)
+    found: bytes = file.read()
+    return found == end
