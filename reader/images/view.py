@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.deep_pixels import render_deep
 
 __all__ = [
     "MAX_PIXELS",
@@ -31,7 +32,7 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 Span = tuple[float, float, int, int]  # start, length, low, high
 Spans = tuple[Span, Span, tuple[bool, bool], bool]  # rows, columns, flips, is_turned: see `render`
 SIDEWAYS = range(5, 9)  # in these orientations rows are columns
-MAX_PIXELS = 2**27  # a header that claims more is damaged, or an attack on memory
+MAX_PIXELS = 2**27  # of a file unless the user says otherwise, and of a result
 # Whether rows and columns come in reverse order, after those of sideways images are exchanged.
 _MIRRORED = {
     1: (False, False),
@@ -238,7 +239,7 @@ class Image(abc.ABC):
 
 
 def render_view(
-    pixels: npt.NDArray[np.uint8],
+    pixels: npt.NDArray[Any],
     view: View,
     factor: int,
     out: npt.NDArray[Any],
@@ -248,10 +249,21 @@ def render_view(
 ) -> None:
     """Render a view from the pixels of a file at 1/`factor` of its size, as the file stores them.
 
-    `orientation`: Exif's number for how they are turned.
+    They are uint8, or see `render_deep`. `orientation`: Exif's number for how they are turned.
     """
+    if pixels.dtype != np.uint8:
+        render_deep(_turned(pixels, orientation), view, out, table, channels_first)
+        return
     rows, columns, flips, is_turned = view.spans(factor, orientation)
     render(pixels, rows, columns, out, table, flips, channels_first, is_turned)
+
+
+def _turned(pixels: npt.NDArray[Any], orientation: int) -> npt.NDArray[Any]:
+    """Return a view of an array of pixels, turned upright."""
+    if orientation in SIDEWAYS:
+        pixels = pixels.swapaxes(0, 1)
+    rows, columns = (-1 if is_mirrored else 1 for is_mirrored in _MIRRORED[orientation])
+    return pixels[::rows, ::columns]
 
 
 def whole_numbers(name: str, numbers: Any, form: str) -> tuple[int, ...]:

@@ -11,14 +11,21 @@ import numpy as np
 import pytest
 
 from reader import ImageError
-from reader._core.pixels.render import jpeg_end
-from reader.images import ImageFolder, decode, image_size
+from reader._core.pixels.render import jpeg_end, render
+from reader.images import (
+    Compose,
+    ImageFolder,
+    RandomHorizontalFlip,
+    decode,
+    image_size,
+)
+from reader.images.crops import CropBy
 from reader.images.encoded_image import EncodedImage
 from reader.images.jpeg import jpeg_orientation
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
-from PIL import ImageFile, ImageOps  # noqa: E402  Pillow may be missing
+from PIL import ImageFile, ImageOps, features  # noqa: E402  Pillow may be missing
 
 ORIENTATIONS = range(1, 9)
 END = b"\xff\xd9"
@@ -123,6 +130,113 @@ def test_a_cache_keeps_turned_pictures_as_they_are_without_it(
             np.testing.assert_array_equal(kept[index][0], plain[index][0])
 
 
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("kind", ["PNG", "WebP"])
+def test_a_turned_file_of_another_kind_is_that_of_pillow(orientation: int, kind: str) -> None:
+    options = {"lossless": True} if kind == "WebP" else {}
+    content = encoded(photograph(61, 33), kind, orientation, **options)
+    wanted = upright_by_pillow(content)
+    np.testing.assert_array_equal(decode(content, upright=True), wanted)
+    crop = decode(content, upright=True, crop=(1, 2, 20, 30))
+    np.testing.assert_array_equal(crop, wanted[1:21, 2:32])
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_turned_picture_of_16_bits_keeps_them(
+    tmp_path: Path, orientation: int, flip: bool
+) -> None:
+    stored = np.random.default_rng(0).integers(0, 65536, (41, 30), np.uint16)
+    path = tmp_path / "class" / "image.png"
+    path.parent.mkdir()
+    path.write_bytes(encoded(Image.fromarray(stored), "PNG", orientation))
+    upright = np.asarray(ImageOps.exif_transpose(Image.open(path)))
+    step = -1 if flip else 1
+    wanted = upright[3:28, 4:24][:, ::step]
+    options: dict[str, Any] = {
+        "size": (25, 20),
+        "transforms": [CropBy(lambda *_: (3, 4, 25, 20)), RandomHorizontalFlip(p=float(flip))],
+        "upright": True,
+        "mode": "L",
+    }
+    for cached in ({}, {"cache": "1MB"}):
+        for dtype, most in (("uint16", 1), ("float32", 65535), ("uint8", 1 / 256)):
+            folder = ImageFolder(tmp_path, dtype=dtype, **options, **cached)
+            for _ in range(2):
+                found = folder[0][0][:, :, 0]
+                exact = wanted >> 8 if dtype == "uint8" else wanted.astype(float) / most
+                np.testing.assert_allclose(found, exact, rtol=1e-6)
+    whole = Image.fromarray(upright.astype(np.float32) / np.float32(65535))
+    found = decode(path, size=(9, 7), upright=True, mode="L", dtype="float32")
+    resized = np.asarray(whole.resize((7, 9), Image.BILINEAR))
+    np.testing.assert_allclose(found[:, :, 0], resized, atol=1e-5)
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_a_turned_jpeg_as_uint16_has_the_numbers_of_its_8_bits(
+    orientation: int, channels_first: bool
+) -> None:
+    content = encoded(photograph(61, 90), orientation=orientation)
+    layout = "channels_first" if channels_first else "channels_last"
+    for size in (None, (19, 40)):
+        wanted = decode(content, upright=True, size=size, exact=True).astype(np.uint16) * 257
+        options: dict[str, Any] = {"upright": True, "exact": True, "layout": layout}
+        found = Compose(size=size, dtype="uint16", **options).apply(content)
+        found = found.transpose(1, 2, 0) if channels_first else found
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("width", "out_width"), [(70_000, 50_000), (200_000, 3), (9, 50_000)])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels_first", [False, True])
+@pytest.mark.parametrize("with_table", [False, True])
+def test_a_row_that_is_resized_in_parts_is_turned_whole(
+    width: int, out_width: int, flip: bool, channels: int, channels_first: bool, with_table: bool
+) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (3, width, channels), np.uint8)
+    table = np.tile(np.arange(256, dtype=np.uint16), (channels, 1)) if with_table else None
+    dtype = np.uint16 if with_table else np.uint8
+    plain = np.empty((5, out_width, channels), np.uint8)
+    render(image, (0, 3, 0, 3), (0, width, 0, width), plain)
+    shape = (channels, out_width, 5) if channels_first else (out_width, 5, channels)
+    out = np.empty(shape, dtype)
+    spans = (0, width, 0, width), (0, 3, 0, 3)
+    render(image, *spans, out, table, (flip, not flip), channels_first, True)
+    found = out.transpose(1, 2, 0) if channels_first else out
+    found = found[::-1] if flip else found[:, ::-1]
+    np.testing.assert_array_equal(found, plain.transpose(1, 0, 2))
+    # and a wide row of what is turned
+    high = np.ascontiguousarray(image.transpose(1, 0, 2))
+    shape = (channels, 5, out_width) if channels_first else (5, out_width, channels)
+    out = np.empty(shape, dtype)
+    render(high, *spans[::-1], out, table, (flip, not flip), channels_first, True)
+    found = out.transpose(1, 2, 0) if channels_first else out
+    found = found[::-1] if flip else found[:, ::-1]
+    upright = np.empty((out_width, 5, channels), np.uint8)
+    render(high, *spans, upright)
+    np.testing.assert_array_equal(found, upright.transpose(1, 0, 2))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("limit", [999, 499])
+def test_an_orientation_beyond_pillows_own_limit_is_no_upright_picture(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow finds the orientation of an unusual header, and warns or refuses by its own limit."""
+    usual = encoded(photograph(40, 25), orientation=6)
+    unusual = usual[:2] + b"\xff\xff" + usual[2:]
+    assert jpeg_orientation(unusual) is None
+    wanted = decode(usual, upright=True)
+    assert decode(unusual, upright=True).shape == wanted.shape == (25, 40, 3)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(ImageError, match=r"JPEG, is beyond .* itself: .*MAX_IMAGE_PIXELS in each"):
+        decode(unusual, upright=True, max_pixels=2**28)
+    np.testing.assert_array_equal(decode(usual, upright=True), wanted)  # without Pillow
+    assert decode(unusual).shape == (40, 25, 3)
+
+
 def exif_of(orientation: bytes, order: str = "<", kind: int = 3, count: int = 1) -> bytes:
     start = b"II*\0" if order == "<" else b"MM\0*"
     entry = struct.pack(f"{order}HHI", 0x0112, kind, count) + orientation
@@ -225,3 +339,13 @@ def test_with_pillows_switch_a_cut_off_file_is_read_as_by_pillow(kind: str) -> N
     wanted = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
     assert away(decode(content), wanted).max() <= 3
     assert away(decode(content, crop=(40, 0, 20, 80)), wanted[40:]).max() <= 3
+
+
+@pytest.mark.usefixtures("_truncated")
+@pytest.mark.skipif(not features.check("jpg_2000"), reason="this Pillow lacks JPEG 2000")
+def test_with_pillows_switch_a_jpeg_2000_without_a_tile_is_black_as_by_pillow() -> None:
+    content = encoded(photograph(60, 80), "JPEG2000")
+    content = content[: content.index(b"\xff\x93")]  # the start of the first tile's data
+    wanted = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+    np.testing.assert_array_equal(decode(content), wanted)
+    assert not wanted.any()
