@@ -127,7 +127,11 @@ def _upright(image: Any) -> Any:
         return image  # Pillow would copy it
     from PIL import ImageOps
 
-    return ImageOps.exif_transpose(image)
+    turned = ImageOps.exif_transpose(image)
+    for name in ("format", "tag_v2"):  # the range of deep numbers follows from these
+        if hasattr(image, name):
+            setattr(turned, name, getattr(image, name))
+    return turned
 
 
 def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:

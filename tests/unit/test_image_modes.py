@@ -37,7 +37,9 @@ def encoded(image: Any, kind: str = "TIFF", **options: Any) -> bytes:
     return file.getvalue()
 
 
-def tiff(numbers: Any, bits: int, photometric: int = 1, sample_format: int = 1) -> bytes:
+def tiff(
+    numbers: Any, bits: int, photometric: int = 1, sample_format: int = 1, orientation: int = 1
+) -> bytes:
     """An uncompressed TIFF of one row, of little-endian numbers that Pillow does not write."""
     values = [int(number) for number in numbers]
     if bits == 12:  # two numbers in three bytes
@@ -46,7 +48,7 @@ def tiff(numbers: Any, bits: int, photometric: int = 1, sample_format: int = 1) 
     else:
         pixels = b"".join((value % 2**bits).to_bytes(bits // 8, "little") for value in values)
     tags = [(256, len(values)), (257, 1), (258, bits), (259, 1), (262, photometric), (273, 0)]
-    tags += [(277, 1), (278, 1), (279, len(pixels)), (339, sample_format)]
+    tags += [(274, orientation), (277, 1), (278, 1), (279, len(pixels)), (339, sample_format)]
     start = 8 + 2 + 12 * len(tags) + 4
     entries = b"".join(
         struct.pack("<HHII", tag, 4, 1, start if tag == 273 else value) for tag, value in tags
@@ -307,6 +309,20 @@ def test_a_change_of_colors_works_on_8_bits_of_a_cached_deep_image(tmp_path: Pat
     folder = ImageFolder(tmp_path, transforms=[same], dtype="float32", cache="1MB")
     with pytest.raises(ImageError, match=r"image.tif' has floats from 0.0 to 2.0, .*leave it out"):
         folder[0]
+
+
+@pytest.mark.parametrize(("bits", "photometric"), [(12, 1), (16, 0), (16, 1)])
+def test_an_upright_turn_keeps_the_range_of_deep_numbers(bits: int, photometric: int) -> None:
+    values = [0, 7 << bits - 4, 9 << bits - 4, (1 << bits) - 1]
+    plain = pillow.decode(tiff(values, bits, photometric), 1)
+    content = tiff(values, bits, photometric, orientation=6)
+    turned = pillow.decode(content, 1)
+    assert turned[:, 0].tolist() == plain[0].tolist()
+    for deep in (False, True):
+        image = Image.open(io.BytesIO(tiff(values, bits, photometric)))
+        expected: Any = pillow.as_pixels(image, 1, False, deep)
+        found: Any = pillow.as_pixels(Image.open(io.BytesIO(content)), 1, True, deep)
+        assert found[:, 0].tolist() == expected[0].tolist()
 
 
 def test_what_works_on_8_bits_is_refused_with_uint16(tmp_path: Path) -> None:
