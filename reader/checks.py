@@ -282,8 +282,8 @@ def refuse_text(what: str, value: Any, where: str = "") -> None:
         raise ConfigTypeError(
             f"{what}, got {got(value)}{where}, which {'is a name' if is_name else f'holds {held}'}."
             " Open the file that it names:"
-            " reader.TableRows has the rows of Parquet and Arrow files, reader.RecordIO records,"
-            " reader.TokenWindows tokens, reader.images.ImageFolder pictures, and"
+            " reader.TableRows has the rows of Parquet, Arrow, CSV and JSON files, reader.RecordIO"
+            " records, reader.TokenWindows tokens, reader.images.ImageFolder pictures, and"
             " Path(name).read_text().splitlines() lines; or pass list(text) where its items are the"
             " samples"
         )

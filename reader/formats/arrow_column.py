@@ -6,6 +6,8 @@ belongs to one reading of a table: it collects the categories that it meets.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.formats.arrow_source import ArrowSource, pyarrow
+from reader.formats.arrow_types import is_binary, is_text, number_type
 
 __all__ = ["ArrowColumn"]
 
@@ -30,6 +33,9 @@ _EXACT_SCALE = 22  # and every power of ten up to that one
 class ArrowColumn:
     """A column, and how its values come.
 
+    The arrays of one file may have another type than those of the next, such as int32 and int64:
+    each value is converted once, to the type that it is given as.
+
     Args:
         source: whose column it is.
         name: of the column.
@@ -37,18 +43,30 @@ class ArrowColumn:
             of numbers for a list that is null. None: NaN where values are given as floats, and
             elsewhere a null is refused.
         as_dtype: the NumPy type that values are given as, or "category"; None: as they are.
+        categories: the values that codes mean, in the order of the codes. None: they are numbered
+            as they come.
+        unknown: the code of a value that is not in `categories`. None: it is refused.
 
     Attributes:
-        kind: "numbers", rows of fixed width; or "str", "bytes" or "list", whose rows differ.
-        dtype: of numbers, or of the items of a list.
-        shape: of a row of numbers.
-        categories: the values that codes mean, in the order of the codes; None: there are no codes.
+        kind: "numbers", rows of fixed width; or rows that differ in length: "str", "bytes", "list"
+            (of numbers), or lists of these, such as "list of str" or "list of list".
+        dtype: of numbers, or of those in lists.
+        shape: of a row of numbers, or of an item of a list.
+        categories: as the argument, or those met so far; None: there are no codes.
 
     Raises:
         ConfigError: it has a type, or is to have one, that arrays cannot hold.
     """
 
-    def __init__(self, source: ArrowSource, name: str, fill: Any, as_dtype: Any) -> None:
+    def __init__(
+        self,
+        source: ArrowSource,
+        name: str,
+        fill: Any,
+        as_dtype: Any,
+        categories: Sequence[Any] | None = None,
+        unknown: Any = None,
+    ) -> None:
         self.name = name
         self.kind = "numbers"
         self.shape: tuple[int, ...] = ()
@@ -56,13 +74,20 @@ class ArrowColumn:
         self._source = source
         self._pa = pyarrow()
         self._type = source.types[name]
+        self._leaf: Any = None  # the type of Arrow that numbers have, within lists, too
         self._codes: dict[Any, int] = {}
+        self._is_fixed = categories is not None
+        self._unknown: int | None = None
         self._dictionary: Any = None  # the last one, and the codes of its values
         self._of_dictionary = np.empty(0, _CODE)
-        makes_codes = isinstance(as_dtype, str) and as_dtype == _CATEGORY
-        wanted = None if as_dtype is None or makes_codes else self._as_dtype(as_dtype)
-        self._read = self._look(makes_codes, wanted)  # the type of values before a cast
-        if wanted is not None and (self.kind in ("str", "bytes") or self.categories is not None):
+        self._without_code = np.empty(0, bool)
+        is_category = isinstance(as_dtype, str) and as_dtype == _CATEGORY
+        wanted = None if as_dtype is None or is_category else self._as_dtype(as_dtype)
+        if wanted is not None and self._pa.types.is_null(self._type):
+            self._type = self._pa.from_numpy_dtype(wanted)
+        self._is_asked = wanted is not None
+        self._read = self._look(is_category or self._is_fixed, wanted)  # before a cast
+        if wanted is not None and self._leaf is None:
             raise ConfigError(
                 f"as_dtype of {self.name!r} is {wanted}, a type of numbers, and the column is"
                 f' {self._type}: leave it out, or pass "category" for strings'
@@ -70,6 +95,10 @@ class ArrowColumn:
         self.dtype = self._read if wanted is None else wanted
         self._fill: Any = None
         self._null_list: Numbers | None = None  # what stands for a list that is null
+        if categories is not None:
+            self._set_categories(categories)
+        if unknown is not None:
+            self._set_unknown(unknown)
         if fill is not None:
             self._set_fill(fill)
 
@@ -90,63 +119,105 @@ class ArrowColumn:
             return self._coded(array)
         return self._values(array).reshape(len(array), *self.shape)
 
-    def pieces(self, array: Any) -> tuple[Numbers, Numbers, Numbers]:
-        """Return rows that differ in length: the bytes, where each begins, how many it has."""
-        if self.kind == "list":
+    def pieces(self, array: Any) -> tuple[list[Numbers], Numbers, Numbers]:
+        """Return rows that differ in length: their parts, where each begins, how much it has.
+
+        The first part has the rows' bytes; of lists of what differs in length it has the int64 ends
+        of their items, which point into the next part, and so on. Rows begin in bytes of the first
+        part; they have so many bytes, or so many items.
+        """
+        kinds = self.kind.split(" of ")
+        if kinds == ["list"]:
             return self._pieces_of_lists(array)
-        pa = self._pa
+        ends, *parts = self._nested(array, kinds)
+        begins, counts = ends[:-1], np.diff(ends)
+        return parts, begins if len(kinds) == 1 else begins * 8, counts
+
+    def holds(self, categories: Any) -> bool:
+        """Whether a file may say that codes mean this: plain values that such a column has."""
+        if self.categories is None:
+            return categories is None
+        if self._is_fixed:
+            return bool(categories == self.categories)
+        kinds = self._kinds_of_categories()
+        return isinstance(categories, list) and all(type(each) in kinds for each in categories)
+
+    def _nested(self, array: Any, kinds: list[str]) -> list[Numbers]:
+        """Return the ends of rows in the part below, and the parts below."""
+        pa, types = self._pa, self._pa.types
+        if kinds[0] == "list":
+            if types.is_null(array.type):
+                array = array.cast(pa.large_list(pa.null()))
+            lengths, items = self._lists(array)
+            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+            if kinds[1:]:
+                inner, *parts = self._nested(items, kinds[1:])
+                return [ends, inner.view(_BYTE), *parts]
+            return [ends * self._width, np.ascontiguousarray(self._values(items)).view(_BYTE)]
+        array = array.cast(pa.large_string() if kinds[0] == "str" else pa.large_binary())
         if array.null_count:
             if self._fill is None:
                 self._refuse_nulls()
             array = array.fill_null(self._fill)
-        array = array.cast(pa.large_string() if self.kind == "str" else pa.large_binary())
         ends = _ends_of(array)
         begin, size = int(ends[0]), int(ends[-1] - ends[0])
         content = np.empty(0, _BYTE)
         if size:
             content = np.frombuffer(array.buffers()[2], _BYTE, size, begin)
-        return content, ends[:-1] - begin, np.diff(ends)
+        return [ends - begin, content]
 
-    def _pieces_of_lists(self, array: Any) -> tuple[Numbers, Numbers, Numbers]:
+    def _lists(self, array: Any) -> tuple[Numbers, Any]:
+        """Return how many items each list has, none where it is null, and all items."""
         array = array.cast(self._pa.large_list(array.type.value_type))
         lengths = np.diff(_ends_of(array))
-        empty = _nulls(array) if array.null_count else None
-        if empty is not None:
+        if array.null_count:
             if self._null_list is None:
                 self._refuse_nulls()
-            lengths[empty] = 0
-        items = self._values(array.flatten())  # what lies under a null list is left out
-        begins = np.cumsum(lengths) - lengths
-        if empty is not None and self._null_list is not None:
-            begins[empty], lengths[empty] = len(items), len(self._null_list)
+            lengths[_nulls(array)] = 0
+        return lengths, array.flatten()  # what lies under a null list is left out
+
+    def _pieces_of_lists(self, array: Any) -> tuple[list[Numbers], Numbers, Numbers]:
+        if self._pa.types.is_null(array.type):
+            array = array.cast(self._pa.large_list(self._leaf))
+        lengths, items = self._lists(array)
+        items = self._values(items)
+        begins = (np.cumsum(lengths) - lengths) * self._width
+        lengths = lengths * self._width
+        if array.null_count and self._null_list is not None and len(self._null_list):
+            empty = _nulls(array)
+            begins[empty], lengths[empty] = items.nbytes, self._null_list.nbytes
             items = np.concatenate([items, self._null_list])
-        width = self.dtype.itemsize
-        return np.ascontiguousarray(items).view(_BYTE), begins * width, lengths * width
+        return [np.ascontiguousarray(items).view(_BYTE)], begins, lengths
+
+    @property
+    def _width(self) -> int:
+        """How many bytes an item of a list of numbers has."""
+        return int(self.dtype.itemsize * math.prod(self.shape))
 
     def _look(self, makes_codes: bool, wanted: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the type that values are read as; sets kind, shape and categories."""
-        types, type_ = self._pa.types, self._stored()
-        is_text = _is_text(types, type_)
-        if types.is_dictionary(type_) or (is_text and makes_codes):
-            value = type_.value_type if types.is_dictionary(type_) else type_
-            is_known = _is_text(types, value) or _number(types, value) is not None
-            if self.shape or not is_known or types.is_temporal(value):
-                raise self._refused()
-            self.categories = []
-            return _CODE
-        if makes_codes:
-            raise ConfigError(
-                f'as_dtype of {self.name!r} is "category", which is for strings, and the column is'
-                f" {self._type}: leave it out"
-            )
-        if is_text or _is_bytes(types, type_):
-            self.kind = "str" if is_text else "bytes"
-        elif types.is_list(type_) or types.is_large_list(type_):
-            self.kind, type_ = "list", type_.value_type
-        if self.shape and self.kind != "numbers":
-            raise self._refused()
-        if self.kind in ("str", "bytes"):
+        types, type_ = self._pa.types, self._type
+        kinds: list[str] = []
+        while True:
+            self.shape, type_ = self._stored(type_)
+            if is_text(types, type_) or is_binary(types, type_):
+                kinds += ["list"] * len(self.shape)
+                kinds.append("str" if is_text(types, type_) else "bytes")
+                self.shape = ()
+                break
+            if not (types.is_list(type_) or types.is_large_list(type_)):
+                break
+            kinds += ["list"] * (len(self.shape) + 1)
+            type_ = type_.value_type
+        if types.is_dictionary(type_) or makes_codes:
+            return self._look_at_codes(type_, bool(self.shape or kinds not in ([], ["str"])))
+        self.kind = " of ".join(kinds) or "numbers"
+        if kinds and kinds[-1] != "list":
             return _BYTE
+        self._leaf = type_
+        least = 1 if kinds else 0  # items without bytes cannot be counted
+        if min(self.shape, default=least) < least:  # a file may claim anything
+            raise self._refused()
         if types.is_decimal(type_):
             if wanted is None or wanted.kind != "f":
                 raise ConfigError(
@@ -155,22 +226,41 @@ class ArrowColumn:
                     " or leave the column out by columns="
                 )
             return np.dtype(np.float64)
-        if types.is_fixed_size_binary(type_) and self.kind == "numbers":
+        if types.is_fixed_size_binary(type_):
             self.shape += (type_.byte_width,)
             return _BYTE
-        found = _number(types, type_)
+        found = number_type(types, type_)
         if found is None:
             raise self._refused()
         return found
 
-    def _stored(self) -> Any:
-        """Return the type within lists of one length and extensions; sets shape."""
-        type_, tensor = self._type, ()
+    def _look_at_codes(self, type_: Any, is_within: bool) -> np.dtype[Any]:
+        """Return the type of codes for values of a type. ConfigError: there are none for them."""
+        types = self._pa.types
+        is_dictionary = types.is_dictionary(type_)
+        value = type_.value_type if is_dictionary else type_
+        has_codes = is_text(types, value) or types.is_integer(value)
+        if is_dictionary and not types.is_temporal(value):
+            has_codes = has_codes or number_type(types, value) is not None
+        if is_within or not has_codes:
+            if is_dictionary:
+                raise self._refused()
+            raise ConfigError(
+                f'as_dtype of {self.name!r} is "category", or categories= names it, which is for'
+                f" strings and integers, and the column is {self._type}: leave it out"
+            )
+        self.categories = []
+        return _CODE
+
+    def _stored(self, type_: Any) -> tuple[tuple[int, ...], Any]:
+        """Return the shape of lists of one length and extensions, and the type within them."""
+        shape: tuple[int, ...] = ()
+        tensor: tuple[int, ...] = ()
         while (is_list := self._pa.types.is_fixed_size_list(type_)) or hasattr(
             type_, "storage_type"
         ):
             if is_list:
-                self.shape += (type_.list_size,)
+                shape += (type_.list_size,)
                 type_ = type_.value_type
             else:
                 axes = getattr(type_, "permutation", None) or []
@@ -178,8 +268,7 @@ class ArrowColumn:
                     raise self._refused()
                 tensor = tuple(getattr(type_, "shape", ()))  # whose storage is one long list
                 type_ = type_.storage_type
-        self.shape = tensor or self.shape
-        return type_
+        return tensor or shape, type_
 
     def _as_dtype(self, as_dtype: Any) -> np.dtype[Any]:
         try:
@@ -193,27 +282,72 @@ class ArrowColumn:
             )
         return found
 
+    def _kinds_of_categories(self) -> tuple[type, ...]:
+        """Return the types of Python that categories have."""
+        types, type_ = self._pa.types, self._type
+        value = type_.value_type if types.is_dictionary(type_) else type_
+        if is_text(types, value):
+            return (str,)
+        if types.is_boolean(value):
+            return (bool,)
+        return (int,) if types.is_integer(value) else (float,)
+
+    def _set_categories(self, categories: Sequence[Any]) -> None:
+        """Take what codes mean. ConfigError: values that the column cannot have, or one twice."""
+        kinds = self._kinds_of_categories()
+        for each in categories:
+            value = each.item() if isinstance(each, np.generic) else each
+            if type(value) not in kinds:
+                nulls = ": nulls get their code by fill_null=" if value is None else ""
+                raise ConfigTypeError(
+                    f"categories of {self.name!r} must be values of the column, each a"
+                    f" {kinds[0].__name__}, got {got(each)}{nulls}"
+                )
+            value = value if value == value else _NAN
+            if value in self._codes:
+                raise ConfigError(
+                    f"categories of {self.name!r} must name each value once, got {got(each)} twice"
+                )
+            self._codes[value] = len(self._codes)
+        self.categories = list(self._codes)
+
+    def _set_unknown(self, unknown: Any) -> None:
+        """Take the code of values that are not known. ConfigError: it is none."""
+        if not self._is_fixed:
+            raise ConfigError(
+                f"fill_unknown names {self.name!r}, whose values all get codes as they come: say"
+                " what codes mean by categories=, or leave fill_unknown out"
+            )
+        what = f"fill_unknown of {self.name!r} must be a code, such as -1"
+        self._unknown = int(self._number_of(unknown, what))
+
     def _set_fill(self, fill: Any) -> None:
         """Take what stands for nulls. ConfigError: it is no value of the column."""
         what = f"fill_null of {self.name!r} must be "
-        if self.kind in ("str", "bytes"):
-            self._fill = _checked_text(fill, str if self.kind == "str" else bytes, what)
-            return
         is_list = isinstance(fill, (list, tuple)) or (isinstance(fill, np.ndarray) and fill.ndim)
+        outer, inner = self.kind.partition(" ")[0], self.kind.rpartition(" ")[2]
+        self._null_list = np.empty(0, self.dtype)
+        if is_list and outer == "list" and (outer != self.kind or self.shape):
+            if len(fill):
+                what += "[] for lists that are null, or what stands for nulls within them"
+                raise ConfigError(f"{what}, got {got(fill)}")
+            return
+        if inner in ("str", "bytes"):
+            self._fill = _checked_text(fill, str if inner == "str" else bytes, what)
+            return
         if self.categories is not None:
             what += "a code, such as -1"
-        elif self.kind == "list":
+        elif outer == "list":
             what += (
                 f"a number of {self.dtype}, which stands for nulls within lists, or a list of such"
                 " numbers, which stands for a list that is null"
             )
         else:
             what += f"a number of {self.dtype}"
-        if self.kind == "list" and is_list:
+        if outer == "list" and is_list:
             self._null_list = np.array([self._number_of(each, what) for each in fill], self.dtype)
             return
         self._fill = self._number_of(fill, what)
-        self._null_list = np.empty(0, self.dtype)
 
     def _number_of(self, value: Any, what: str) -> int | float:
         """Return a number that the column's type holds; `what`: how a message begins."""
@@ -271,16 +405,34 @@ class ArrowColumn:
                 empty = None if empty is None else np.repeat(empty, size)
             else:
                 break
+        if types.is_decimal(array.type):
+            return self._floats(array), empty
+        if array.type != self._leaf:
+            array = self._of_leaf(array)
+        read = number_type(types, array.type) or _BYTE
         if types.is_boolean(array.type):
             array = array.cast(self._pa.uint8())
-        elif types.is_decimal(array.type):
-            return self._floats(array), empty
         size = array.type.byte_width if types.is_fixed_size_binary(array.type) else 1
         if not len(array):
-            return np.empty(0, self._read), None
-        at = array.offset * size * self._read.itemsize
-        found = np.frombuffer(array.buffers()[1], self._read, len(array) * size, at)
+            return np.empty(0, read), None
+        at = array.offset * size * read.itemsize
+        found = np.frombuffer(array.buffers()[1], read, len(array) * size, at)
         return found, None if empty is None else np.repeat(empty, size)
+
+    def _of_leaf(self, array: Any) -> Any:
+        """Return values of another type, in another file, such that NumPy can convert them."""
+        types = self._pa.types
+        if types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if types.is_integer(array.type) or types.is_floating(array.type):
+            return array
+        try:
+            return array.cast(self._leaf)  # nulls alone, or times in another unit
+        except self._pa.ArrowException as error:
+            raise ConfigError(
+                f"the column {self.name!r} of {self._source.name} is {array.type} in one file, and"
+                f" cannot become {self._leaf} as in others: {error}. Write them with one schema"
+            ) from error
 
     def _floats(self, array: Any) -> Numbers:
         """Return decimals as the nearest float64, which Arrow's own cast misses by a bit; nulls: 0.
@@ -306,32 +458,55 @@ class ArrowColumn:
         return found
 
     def _coded(self, array: Any) -> Numbers:
-        """Return the codes of values; new values get the next codes."""
-        if not self._pa.types.is_dictionary(array.type):
+        """Return the codes of values; new values get the next codes, where these are not fixed."""
+        types, type_ = self._pa.types, self._type
+        if types.is_null(array.type):
+            array = array.cast(type_.value_type if types.is_dictionary(type_) else type_)
+        if not types.is_dictionary(array.type):
             array = array.dictionary_encode()
         dictionary, indices = array.dictionary, array.indices
         if self._dictionary is None or not self._dictionary.equals(dictionary):
-            self._dictionary = dictionary
-            values = dictionary.to_pylist()
-            if None in values and self._fill is None:
-                self._refuse_nulls()
-            self._of_dictionary = np.array([self._code(value) for value in values], _CODE)
-            self.categories = list(self._codes)
+            self._set_dictionary(dictionary)
+        places = np.asarray(indices.drop_null() if indices.null_count else indices)
+        if self._without_code.any():
+            refused = places[self._without_code[places]]
+            if len(refused):  # a value that no row has is left alone
+                self._refuse_value(dictionary[int(refused[0])].as_py())
+        codes: Numbers = self._of_dictionary[places]
         if not indices.null_count:
-            codes: Numbers = self._of_dictionary[np.asarray(indices)]
             return codes
         if self._fill is None:
             self._refuse_nulls()
         found = np.full(len(array), self._fill, _CODE)
-        found[~_nulls(indices)] = self._of_dictionary[np.asarray(indices.drop_null())]
+        found[~_nulls(indices)] = codes
         return found
 
-    def _code(self, value: Any) -> int:
+    def _set_dictionary(self, dictionary: Any) -> None:
+        """Find the codes of a dictionary's values."""
+        codes = [self._code(value) for value in dictionary.to_pylist()]
+        self._without_code = np.array([code is None for code in codes], bool)
+        self._of_dictionary = np.array([code or 0 for code in codes], _CODE)
+        self._dictionary = dictionary
+        self.categories = list(self._codes)
+
+    def _code(self, value: Any) -> int | None:
+        """Return the code of a value; None: it has none."""
         if value is None:
-            return int(self._fill)
+            return None if self._fill is None else int(self._fill)
         if value != value:
             value = _NAN  # each of Arrow's is another key
+        if self._is_fixed:
+            return self._codes.get(value, self._unknown)
         return self._codes.setdefault(value, len(self._codes))
+
+    def _refuse_value(self, value: Any) -> None:
+        if value is None:
+            self._refuse_nulls()
+        raise ConfigError(
+            f"the column {self.name!r} of {self._source.name} has {got(value)}, which is none of"
+            f" its {len(self._codes):,} categories: add it to categories=, or pass fill_unknown="
+            f"{{{self.name!r}: -1}} or another code"
+        )
 
     def _cast(self, found: Numbers) -> Numbers:
         """Return values as the type that is wanted. ConfigError: it does not hold one of them."""
@@ -340,11 +515,20 @@ class ArrowColumn:
         with np.errstate(all="ignore"):
             made = found.astype(self.dtype)
         fits = made == found
-        if self.dtype.kind == "f":  # as near as it comes
-            fits = np.isfinite(made) | ~np.isfinite(found)
+        if self.dtype.kind == "f" and (self._is_asked or found.dtype.kind == "f"):
+            fits = np.isfinite(made) | ~np.isfinite(found)  # as near as it comes
+        elif self.dtype.kind == "f" and found.dtype.kind in "iu":
+            with np.errstate(all="ignore"):  # compared as floats, both would be rounded
+                fits = made.astype(found.dtype) == found
         if self.dtype.kind in "iu" and found.dtype.kind in "iu":
             limits = np.iinfo(self.dtype)
             fits = (found >= limits.min) & (found <= limits.max)
+        if not fits.all() and not self._is_asked:
+            raise ConfigError(
+                f"the column {self.name!r} of {self._source.name} has other types in other files,"
+                f" and {self.dtype}, which is for all, does not hold {found[~fits][0]}, a value of"
+                f' it: pass as_dtype={{{self.name!r}: "float64"}} or another'
+            )
         if not fits.all():
             raise ConfigError(
                 f"as_dtype of {self.name!r} is {self.dtype}, which does not hold"
@@ -353,18 +537,25 @@ class ArrowColumn:
         return made
 
     def _refused(self) -> ConfigError:
+        remedy = "leave it out by columns=, or convert it first"
+        if self._pa.types.is_struct(self._type) and self._type.num_fields:
+            inner = f"{self.name}.{self._type.field(0).name}"
+            remedy = f"name its fields, such as {inner!r}, by columns=, or leave it out by columns="
         return ConfigError(
             f"the column {self.name!r} of {self._source.name} is {self._type}, which cannot be rows"
-            " of arrays: leave it out by columns=, or convert it first"
+            f" of arrays: {remedy}"
         )
 
     def _refuse_nulls(self) -> None:
         own, within = self._source.null_counts(self.name)
-        fill = {"str": '""', "bytes": 'b""', "list": "[]"}.get(self.kind, "0")
+        inner = {"str": '""', "bytes": 'b""'}.get(self.kind.rpartition(" ")[2])
+        fill = "[]" if self.kind.startswith("list") else inner or "0"
         if self.categories is not None:
             fill = "-1"
         elif self.dtype == np.bool_ and self.kind == "numbers":
             fill = "False"
+        elif within and inner is not None:
+            fill = inner
         elif within and self.dtype.kind != "f":
             fill = "False" if self.dtype == np.bool_ else "0"
         counts = []
@@ -401,29 +592,3 @@ def _checked_text(fill: Any, kind: type, what: str) -> Any:
 def _nulls(array: Any) -> Numbers:
     found: Numbers = array.is_null().to_numpy(zero_copy_only=False)
     return found
-
-
-def _number(types: Any, type_: Any) -> np.dtype[Any] | None:
-    """Return the type of NumPy that holds the numbers of a type of Arrow; None: none does.
-
-    Dates, times and durations are the integers that Arrow stores, in the unit of the column.
-    """
-    if types.is_boolean(type_):
-        return np.dtype(np.bool_)
-    if types.is_integer(type_):
-        return np.dtype(str(type_))
-    if types.is_floating(type_):
-        return np.dtype(f"float{type_.bit_width}")
-    if types.is_temporal(type_) and not types.is_interval(type_):
-        return np.dtype(f"int{type_.bit_width}")
-    return None
-
-
-def _is_text(types: Any, type_: Any) -> bool:
-    is_view = str(type_) == "string_view"  # which older releases of pyarrow do not know
-    return bool(types.is_string(type_) or types.is_large_string(type_) or is_view)
-
-
-def _is_bytes(types: Any, type_: Any) -> bool:
-    is_view = str(type_) == "binary_view"
-    return bool(types.is_binary(type_) or types.is_large_binary(type_) or is_view)

@@ -6,6 +6,7 @@ never changes what the file holds; the mapping lives as long as any array on it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import os
@@ -26,13 +27,16 @@ class Field(NamedTuple):
     """One field of the samples, and where its values lie.
 
     Of "str", "bytes" and "list" a row has two int64: where in the file its bytes begin, and how
-    many they are. Plain values, which JSON holds.
+    many they are. Of a list of these, such as "list of str", it has where the ends of its items
+    begin and how many items it has, and for each "of" where the bytes begin that ends count in.
+    There is one end more than items: item k lies between end k and end k + 1. Plain values, which
+    JSON holds.
 
     Attributes:
         name: of the field.
         kind: as that of an ArrowColumn.
         dtype: of the values, by name.
-        shape: of a row.
+        shape: of a row of numbers, or of an item of a list.
         offset: of the first row in the file, in bytes.
         step: from row to row, in bytes.
         categories: what codes mean; None: there are no codes.
@@ -56,23 +60,60 @@ class Form(NamedTuple):
 
 
 class RaggedColumn:
-    """A column whose rows differ in length: row k is a str, bytes, or an array."""
+    """A column whose rows differ in length: row k is a str, bytes, an array, or a list of these.
+
+    What the file says is compared with its size at each row: it may lie in a folder.
+
+    Raises:
+        DatasetError: from a row that is damaged.
+    """
 
     def __init__(self, places: npt.NDArray[Any], memory: memoryview, field: Field) -> None:
         self._places = places
         self._memory = memory
+        self._size = len(memory)
         self._field = field
+        self._kind = field.kind.rpartition(" of ")[2]  # of the innermost
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, row: int) -> Any:
-        begin, nbytes = map(int, self._places[row])
-        content = self._memory[begin : begin + nbytes]
-        if self._field.kind == "list":
-            return np.frombuffer(content, self._field.dtype)
-        found = bytes(content)
-        return found if self._field.kind == "bytes" else found.decode()
+        begin, count, *bases = self._places[row].tolist()
+        return self._items(begin, count, bases) if bases else self._item(begin, count)
+
+    def _items(self, begin: int, count: int, bases: list[int]) -> list[Any]:
+        """Return so many items of a list, whose ends begin there."""
+        end = begin + 8 * (count + 1)
+        if not 0 <= begin < end <= self._size:
+            raise self._damaged()
+        ends = np.frombuffer(self._memory[begin:end], np.int64).tolist()
+        base, *deeper = bases
+        pairs = itertools.pairwise(ends)
+        if deeper:
+            return [self._items(base + 8 * first, last - first, deeper) for first, last in pairs]
+        return [self._item(base + first, last - first) for first, last in pairs]
+
+    def _item(self, begin: int, nbytes: int) -> Any:
+        end = begin + nbytes
+        if not 0 <= begin <= end <= self._size:
+            raise self._damaged()
+        content = self._memory[begin:end]
+        if self._kind == "bytes":
+            return bytes(content)
+        try:
+            if self._kind == "str":
+                return bytes(content).decode()
+            found = np.frombuffer(content, self._field.dtype)
+            return found.reshape(-1, *self._field.shape) if self._field.shape else found
+        except ValueError as error:
+            raise self._damaged() from error
+
+    def _damaged(self) -> DatasetError:
+        return DatasetError(
+            f"a row of the field {self._field.name!r} is damaged: what the file of the decoded"
+            " table says of it cannot be. Remove the file, so that it is made again"
+        )
 
 
 class TableFile:
@@ -109,7 +150,7 @@ class TableFile:
     def _column(self, field: Field) -> Any:
         is_ragged = field.kind != "numbers"
         dtype = np.dtype(np.int64 if is_ragged else field.dtype)
-        shape = (2,) if is_ragged else field.shape
+        shape = (2 + field.kind.count(" of "),) if is_ragged else field.shape
         steps = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         found: npt.NDArray[Any] = np.ndarray(
             (self.form.rows, *shape), dtype, self._memory, field.offset, (field.step, *steps)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import random
 import secrets
@@ -23,7 +22,7 @@ import numpy as np
 from reader._core.shared.entry_table import checksum
 from reader.errors import ConfigError
 from reader.files import PrivateFolder
-from reader.formats.table_file import Field, Form, write_at
+from reader.formats.table_file import Form, write_at
 
 __all__ = ["TableFolder"]
 
@@ -34,8 +33,6 @@ _CHECKED = 1 << 30  # bytes that are checked in a file that says it was not writ
 _SECOND = 10**9
 _LOCK = "lock"
 _PATIENCE_S = 300.0  # with a process that holds the lock, and writes nothing
-_KINDS = ("numbers", "str", "bytes", "list")
-_NUMBERS = "biufMmc"  # kinds of NumPy: never objects, whose bytes are addresses
 
 
 class TableFolder:
@@ -76,6 +73,7 @@ class TableFolder:
         name: str,
         made_of: dict[str, Any],
         make: Callable[[int, Callable[[int, int], None]], Form],
+        form_of: Callable[[Any], Form | None],
     ) -> tuple[int, Form]:
         """Return the descriptor of a table, and its form.
 
@@ -87,6 +85,7 @@ class TableFolder:
                 bytes and times that may differ, for the table to be made again.
             make: writes the rows into an empty file, and calls its second argument with where the
                 bytes begin and end that it has written.
+            form_of: returns the form that a file says to have; None: `make` writes no such form.
 
         Raises:
             ConfigError: another process keeps the folder locked, and writes nothing; or others may
@@ -97,17 +96,17 @@ class TableFolder:
         paths = [path for path, *_ in made_of["sources"]]
         key = json.dumps([paths, made_of["options"]])
         name = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        found = self._find(name, made_of)
+        found = self._find(name, made_of, form_of)
         if found is not None:
             return found
         folder = self._folder
         with folder.exclusive(_LOCK, _PATIENCE_S, self._parts) as is_alone:
-            found = self._find(name, made_of)  # another process made it meanwhile
+            found = self._find(name, made_of, form_of)  # another process made it meanwhile
             if found is None:
                 for left in folder.names(f"{name}.", ".part") if is_alone else ():
                     folder.remove(left)  # its process died
                 self._make(name, made_of, make)
-                found = self._find(name, made_of)
+                found = self._find(name, made_of, form_of)
             os.fsync(folder.fd)
         if found is None:
             raise ConfigError(
@@ -125,7 +124,9 @@ class TableFolder:
                 found.append((name, part.st_size, part.st_blocks, part.st_mtime_ns))
         return sorted(found)
 
-    def _find(self, name: str, made_of: dict[str, Any]) -> tuple[int, Form] | None:
+    def _find(
+        self, name: str, made_of: dict[str, Any], form_of: Callable[[Any], Form | None]
+    ) -> tuple[int, Form] | None:
         """Return a table's descriptor and form; None: it is missing, old or damaged."""
         try:
             with open(self._folder.open(f"{name}.json"), "rb") as text:  # noqa: PTH123
@@ -135,16 +136,13 @@ class TableFolder:
         except (OSError, ValueError, RecursionError):  # RecursionError: lists within lists
             return None
         try:
-            count, fields, nbytes = kept["form"]
-            fields = [
-                Field(name, kind, dtype, tuple(shape), offset, step, categories)
-                for name, kind, dtype, shape, offset, step, categories in fields
-            ]
-            is_whole = os.fstat(fd).st_size == nbytes + len(content)
-            is_whole = is_whole and os.pread(fd, len(content), nbytes) == content
-            is_whole = is_whole and all(_lies_within(field, count, nbytes) for field in fields)
-            if is_whole and kept["made_of"] == made_of and _is_sound(fd, nbytes, kept):
-                return fd, Form(count, fields, nbytes)
+            form = form_of(kept["form"])
+            if form is not None and kept["made_of"] == made_of:
+                nbytes = form.nbytes
+                is_whole = os.fstat(fd).st_size == nbytes + len(content)
+                is_whole = is_whole and os.pread(fd, len(content), nbytes) == content
+                if is_whole and _is_sound(fd, nbytes, kept):
+                    return fd, form
         except (LookupError, OSError, TypeError, ValueError, OverflowError):
             pass
         except BaseException:
@@ -222,21 +220,6 @@ class _BlockSums:
             self._sums[number] if number in self._sums else _sum_of(self._fd, number, nbytes)
             for number in range(_blocks_of(nbytes))
         ]
-
-
-def _lies_within(field: Field, count: int, nbytes: int) -> bool:
-    """Whether a field can be what a file says: numbers, and all of them within its bytes."""
-    if field.kind not in _KINDS:
-        return False
-    if field.kind in ("numbers", "list") and np.dtype(field.dtype).kind not in _NUMBERS:
-        return False
-    shape = field.shape if field.kind == "numbers" else (2,)
-    size = np.dtype(field.dtype if field.kind == "numbers" else np.int64).itemsize
-    whole = [count, field.offset, field.step, *shape]
-    if not all(type(number) is int and number >= 0 for number in whole):
-        return False
-    row = size * math.prod(shape)
-    return not count or field.offset + field.step * (count - 1) + row <= nbytes
 
 
 def _is_sound(fd: int, nbytes: int, kept: dict[str, Any]) -> bool:

@@ -17,11 +17,21 @@ import numpy as np
 from reader.available_memory import available_bytes
 from reader.checks import as_byte_count, as_folder, described
 from reader.data.dataset import Dataset
-from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got, refusal
-from reader.formats.arrow_source import FileSource, arrow_source, pyarrow
+from reader.errors import (
+    ConfigError,
+    ConfigTypeError,
+    DatasetError,
+    SampleIndexError,
+    got,
+    refusal,
+)
+from reader.files import open_regular
+from reader.formats.arrow_source import pyarrow
+from reader.formats.file_source import FileSource
 from reader.formats.row_layout import RowLayout
 from reader.formats.table_file import Form, TableFile, memory_file
 from reader.formats.table_folder import TableFolder
+from reader.formats.table_source import table_source
 from reader.sharing.memory_file import seal
 
 __all__ = ["TableRows"]
@@ -33,6 +43,8 @@ class _Options(NamedTuple):
     fields: dict[str, Any] | None
     fill_null: dict[str, Any]
     as_dtype: dict[str, Any]
+    categories: dict[str, list[Any]]
+    fill_unknown: dict[str, Any]
     memory_limit: int | None
     disk: str | None
 
@@ -53,15 +65,23 @@ class TableRows(Dataset[dict[str, Any]]):
     lists of one length, binary of one length  an array, of bytes as uint8
     dictionary (categories)                    a code, int32; `categories` has what it means
     strings, binary, lists of any length       str, bytes, an array; slower: fetched row by row
+    lists of strings, of binary, of lists      a list of str, of bytes, of arrays; as slow
+    struct of "bytes" and "path" (a picture)   bytes, which `reader.images` takes
     =========================================  =====================================================
 
     Args:
-        source: the path of a Parquet or Arrow IPC (Feather) file, a list of such paths, a folder
-            with such files, which are taken by name, a table of pyarrow, a list of its record
-            batches, or a DataFrame. A frame's index is no column.
+        source: the path of a Parquet, Arrow (Feather, IPC stream), CSV or JSON lines file, a list
+            of such paths, a folder with such files, which are taken by name, a table of pyarrow, a
+            list of its record batches, or a DataFrame. A frame's index is no column; its integer
+            names become strings. CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json) are known
+            by name, also with .gz, .bz2, .zst or .lz4 behind it. In a folder they count where it
+            has no Parquet or Arrow file. Folders NAME=VALUE within a folder give a column NAME.
         columns: names of columns; None: all. Or the fields of a sample: a dict from a field's
             name to that of its column, or to a list of columns of numbers of one type, which are
-            one array side by side.
+            one array side by side. "a.b" is field "b" of the struct "a", unless a column has that
+            name. Columns that are not named are not read: they may hold anything, and differ from
+            file to file. Those that are have the wider type where files differ, such as int64 for
+            int32 and int64.
         fill_null: by the name of a column or field what stands for nulls, of the type that values
             are given as. Nulls are NaN where those are floats, and refused elsewhere. Of a column
             with codes it is a code, such as -1. Of lists a number stands for nulls within them; a
@@ -70,7 +90,12 @@ class TableRows(Dataset[dict[str, Any]]):
         as_dtype: by the name of a column or field the type that its numbers are given as, such as
             "float32". They are rounded to the nearest that it has; a number beyond its greatest is
             refused, and so is what is no integer where it has integers. "category" gives codes for
-            strings.
+            strings and integers, which are numbered as they come.
+        categories: by the name of a column or field the list of its values, whose codes are their
+            places in it, such as `categories` of another table. Then all tables have the same
+            codes.
+        fill_unknown: by the name of a column or field with `categories` the code of a value that
+            is not in the list, such as -1. Such a value is refused elsewhere.
         memory_limit: how many bytes the decoded rows may take in memory; None: what the machine and
             its memory groups can give.
         disk: a folder that decoded rows of files are kept in, for tables that are larger than the
@@ -115,6 +140,8 @@ class TableRows(Dataset[dict[str, Any]]):
         *,
         fill_null: Mapping[str, Any] | None = None,
         as_dtype: Mapping[str, Any] | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        fill_unknown: Mapping[str, int] | None = None,
         memory_limit: int | None = None,
         disk: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -126,6 +153,8 @@ class TableRows(Dataset[dict[str, Any]]):
             _fields(columns),
             _by_name("fill_null", fill_null),
             _by_name("as_dtype", as_dtype),
+            _lists_by_name("categories", categories),
+            _by_name("fill_unknown", fill_unknown),
             memory_limit,
             None if disk is None else as_folder("disk", disk),
         )
@@ -167,14 +196,16 @@ class TableRows(Dataset[dict[str, Any]]):
 
 def _decoded(source: Any, options: _Options) -> TableFile:
     """Return the file with the rows of a table, made where there is none."""
-    table = arrow_source(source)
     fields = options.fields
+    asked = None
+    if fields is not None:
+        asked = list(dict.fromkeys(name for names in fields.values() for name in _listed(names)))
+    table = table_source(source, asked)
     fields = dict(zip(table.types, table.types)) if fields is None else fields
-    chosen = [name for names in fields.values() for name in _listed(names)]
-    table.check_names(chosen, "columns")
-    for argument, given in (("fill_null", options.fill_null), ("as_dtype", options.as_dtype)):
+    by_name = (options.fill_null, options.as_dtype, options.categories, options.fill_unknown)
+    for argument, given in zip(("fill_null", "as_dtype", "categories", "fill_unknown"), by_name):
         table.check_names([name for name in given if name not in fields], argument)
-    layout = RowLayout(table, fields, options.fill_null, options.as_dtype)
+    layout = RowLayout(table, fields, *by_name)
     if not isinstance(table, FileSource):
         if options.disk is not None:
             raise ConfigError(
@@ -182,7 +213,7 @@ def _decoded(source: Any, options: _Options) -> TableFile:
                 " and pass that, or leave disk out"
             )
         return _in_memory(layout, options, None)
-    remake = (_decoded, (table.paths, options))
+    remake = (_decoded, (table.origin, options))
     form = layout.mapped()
     if form is not None:
         return _mapped(table.paths[0], form, remake)
@@ -190,13 +221,15 @@ def _decoded(source: Any, options: _Options) -> TableFile:
         return _in_memory(layout, options, remake)
     made_of = {
         "sources": table.stamps(),
-        "options": [fields, _shown(options.fill_null), _shown(options.as_dtype)],
+        "options": [fields, *map(_shown, by_name)],
         "schema": [f"{name}: {type_}" for name, type_ in table.types.items()],
     }
     name = Path(table.paths[0]).stem
     try:
         with TableFolder(options.disk) as folder:
-            fd, form = folder.open(name, made_of, lambda fd, note: layout.write(fd, None, note))
+            fd, form = folder.open(
+                name, made_of, lambda fd, note: layout.write(fd, None, note), layout.form_of
+            )
         return TableFile(fd, form, remake)
     except PermissionError as error:
         raise ConfigError(
@@ -211,9 +244,13 @@ def _decoded(source: Any, options: _Options) -> TableFile:
 
 def _mapped(path: str, form: Form, remake: Any) -> TableFile:
     try:
-        return TableFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), form, remake)
+        return TableFile(open_regular(path), form, remake)
     except OSError as error:
         raise refusal(f"'{path}'", "cannot be mapped", error) from error
+    except ValueError as error:  # it is shorter than before
+        raise DatasetError(
+            f"'{path}' has changed while it was opened: {error}. Leave the file as it is"
+        ) from error
 
 
 def _in_memory(layout: RowLayout, options: _Options, remake: Any) -> TableFile:
@@ -257,6 +294,8 @@ def _fields(columns: Any) -> dict[str, Any] | None:
             f"columns must be a list of names, or a dict of fields, got {got(columns)}: pass"
             " [name] of one column, list(names) of others"
         )
+    if not is_named:
+        columns = list(map(_name, columns))
     wrong = [] if is_named else [name for name in columns if not isinstance(name, str)]
     if wrong:
         raise ConfigTypeError(
@@ -266,15 +305,21 @@ def _fields(columns: Any) -> dict[str, Any] | None:
     found = dict(columns) if is_named else dict(zip(columns, columns))
     if not found or (not is_named and len(found) < len(columns)):
         raise ConfigError(f"columns must name each column once, and one at least, got {columns!r}")
+    fields: dict[str, Any] = {}
     for field, names in found.items():
-        listed = _listed(names)
+        listed = list(map(_name, _listed(names)))
         if not isinstance(field, str) or not all(isinstance(name, str) for name in listed):
             raise ConfigTypeError(f"columns must name columns by strings, got {got(names)}")
         if not listed:
             raise ConfigError(f"columns gives the field {field!r} no column: name one at least")
-    return {
-        field: names if isinstance(names, str) else list(names) for field, names in found.items()
-    }
+        fields[field] = listed if isinstance(names, (list, tuple)) else listed[0]
+    return fields
+
+
+def _name(name: Any) -> Any:
+    """Return the name of a column: integers of a frame as Arrow names such columns."""
+    is_number = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
+    return str(name) if is_number else name
 
 
 def _listed(names: Any) -> list[Any]:
@@ -288,7 +333,22 @@ def _by_name(argument: str, given: Any) -> dict[str, Any]:
         raise ConfigTypeError(
             f"{argument} must be a dict by the names of columns or fields, got {got(given)}"
         )
-    return dict(given)
+    return {_name(name): value for name, value in given.items()}
+
+
+def _lists_by_name(argument: str, given: Any) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for name, values in _by_name(argument, given).items():
+        try:
+            if not isinstance(values, (str, bytes, Mapping)):
+                found[name] = list(values)
+        except TypeError:
+            pass
+        if name not in found:
+            raise ConfigTypeError(
+                f"{argument} of {name!r} must be a list of values, got {got(values)}"
+            )
+    return found
 
 
 def _shown(given: dict[str, Any]) -> dict[str, str]:

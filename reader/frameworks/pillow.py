@@ -1,11 +1,12 @@
 """Decode and encode images between bytes and NumPy arrays, by Pillow.
 
-Imports PIL, where an image is read or written. Keeps no state; threads may call it at once, and
-Pillow releases the GIL while it decodes.
+Imports PIL, where an image is read or written, and pillow-heif for HEIC. Keeps no state; threads
+may call it at once, and Pillow releases the GIL while it decodes.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from typing import Any
@@ -15,11 +16,28 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ImageError, got
 
-__all__ = ["ColorsError", "as_pixels", "decode", "encode", "has_turbo", "pixels", "require_pillow"]
+__all__ = [
+    "ColorsError",
+    "as_pixels",
+    "check_range",
+    "decode",
+    "deep_numbers",
+    "deep_pixels",
+    "eight_bits",
+    "encode",
+    "has_turbo",
+    "heif_class",
+    "pixels",
+    "require_pillow",
+    "supported",
+]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
 _WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG"}
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # tags of TIFF
+_WHITE_IS_ZERO = 0
+_DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 
 class ColorsError(ValueError):
@@ -46,6 +64,31 @@ def has_turbo() -> bool:
     return bool(features.check("libjpeg_turbo"))
 
 
+@functools.cache
+def supported() -> frozenset[str]:
+    """Return the names of the libraries that Pillow has, as its `features` names them."""
+    from PIL import features
+
+    return frozenset(features.get_supported())
+
+
+def heif_class(name: str) -> Any:
+    """Return the class of pillow-heif's images. It is not registered: Pillow stays as it is.
+
+    Raises:
+        ImageError: pillow-heif is not installed; `name` is that of the file to read.
+    """
+    try:
+        from pillow_heif import HeifImageFile
+    except ImportError as error:
+        raise ImageError(
+            f"{name} is a file of the kind HEIC, which pillow-heif reads, and it cannot be"
+            f" imported: {error}. Run: pip install pillow-heif; or convert the file, or leave it"
+            " out of the dataset"
+        ) from error
+    return HeifImageFile
+
+
 def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
     """Return an image as a new array: height x width x channels, of 8 bits.
 
@@ -62,6 +105,8 @@ def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
     try:
         with image_module.open(io.BytesIO(content)) as image:
             array = pixels(image if color < 0 else _upright(image), color)
+    except ColorsError as error:
+        raise DatasetError(f"an image of {len(content)} bytes {error}") from error
     except Exception as error:  # of many types, by format
         raise DatasetError(
             f"an image of {len(content)} bytes cannot be read: {error!r}. Is the file whole, and"
@@ -84,10 +129,11 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
     `color` is that of `decode`; with one channel the array has two dimensions.
 
     Raises:
-        ColorsError: Pillow cannot convert the image's mode.
+        ColorsError: Pillow cannot convert the image's mode, or its numbers have another range.
     """
-    if image.mode.startswith("I"):  # 16 bits: `convert` would clip values above 255
-        gray = (np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8)
+    deep = deep_numbers(image)
+    if deep is not None:  # `convert` would clip values above 255
+        gray = eight_bits(*deep)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2) if color == 1 else gray
     if color < 0:
         has_opacity = image.mode in _WITH_OPACITY or "transparency" in image.info
@@ -106,13 +152,85 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
         ) from error
 
 
-def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | None:
+def deep_numbers(image: Any) -> tuple[npt.NDArray[Any], int] | None:
+    """Return the numbers of Pillow's `image` of one channel, and which of them is white.
+
+    Black is 0. Of 16 or 12 bits the largest number is white. Whole numbers of 32 bits have the
+    range of 8 bits, as by Pillow, unless the file's kind has 16 at most. Floats are from 0 to 1.
+
+    Returns:
+        None: the image has 8 bits.
+    """
+    if image.mode not in _DEEP_MODES:
+        return None
+    numbers = np.asarray(image)
+    if image.mode == "F":
+        return numbers, 1
+    if image.mode == "I":  # Pillow before 11 opens 16 bits of a PNG so, and all do those of a PPM
+        return numbers, 0xFFFF if image.format in ("PNG", "PPM") else 0xFF
+    tags = getattr(image, "tag_v2", {})  # of a TIFF
+    white = 0xFFF if tags.get(_BITS_PER_SAMPLE) == (12,) else 0xFFFF
+    is_negative = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO  # Pillow turns 8 bits over, but not 16
+    return white - numbers if is_negative else numbers, white
+
+
+def deep_pixels(image: Any) -> npt.NDArray[Any] | None:
+    """Return Pillow's `image` of more than 8 bits as height x width x 1; None: it has 8.
+
+    Returns:
+        uint16, where 65535 is white, or float32, where 1 is.
+    """
+    deep = deep_numbers(image)
+    if deep is None:
+        return None
+    numbers, white = deep
+    if white > 0xFF:
+        whole = np.clip(numbers, 0, white).astype(np.uint32) * 0xFFFF
+        found: npt.NDArray[Any] = ((whole + white // 2) // white).astype(np.uint16)
+    else:
+        found = numbers.astype(np.float32) / np.float32(white)
+    return found[:, :, np.newaxis]
+
+
+def eight_bits(numbers: npt.NDArray[Any], white: int) -> npt.NDArray[np.uint8]:
+    """Return numbers from 0 to `white` as pixels of 8 bits: the upper 8, or floats times 255.
+
+    Raises:
+        ColorsError: some numbers are not in that range.
+    """
+    if white > 0xFF:
+        upper = np.clip(numbers, 0, white) >> (white.bit_length() - 8)
+    else:
+        check_range(numbers, white)
+        upper = numbers
+        if white == 1:
+            upper = numbers * np.float32(255)
+            np.rint(upper, out=upper)
+    found: npt.NDArray[np.uint8] = upper.astype(np.uint8)
+    return found
+
+
+def check_range(numbers: npt.NDArray[Any], white: int) -> None:
+    """Raise ColorsError if a number is, beyond rounding to 8 bits, not from 0 to `white`."""
+    low, high = numbers.min(), numbers.max()
+    margin = 0.5 / 255 if white == 1 else 0
+    if -margin <= low and high <= white + margin:  # False for nan, too
+        return
+    kind = "floats" if white == 1 else "whole numbers"
+    raise ColorsError(
+        f"has {kind} from {low:,} to {high:,}, and {kind} of {8 * numbers.itemsize} bits become"
+        f" pixels from 0, black, to {white}, white: Pillow would clip them. Convert it"
+    )
+
+
+def as_pixels(value: Any, color: int, upright: bool, deep: bool) -> npt.NDArray[Any] | None:
     """Return the pixels of an image of Pillow; None if `value` is none.
 
     Args:
         value: anything.
         color: 1: red, green and blue; 0: one channel, the luminance.
         upright: turn it upright by its Exif orientation.
+        deep: return those of more than 8 bits as `deep_pixels` does.
 
     Raises:
         ImageError: it cannot be read, or its colors cannot be converted.
@@ -121,7 +239,9 @@ def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | 
     if module is None or not isinstance(value, module.Image):
         return None
     try:
-        return pixels(_upright(value) if upright else value, color)
+        image = _upright(value) if upright else value
+        found = deep_pixels(image) if deep else None
+        return pixels(image, color) if found is None else found
     except ColorsError as error:
         raise ImageError(f"the image of Pillow {error}") from error
     except Exception as error:  # of many types: its file is read now

@@ -22,12 +22,13 @@ class ArrayImage(Image):
     Args:
         pixels: uint8, height x width x channels, 1 or 3 of them, or height x width.
         name: of the image, for messages.
+        channels: of the result, of deep pixels, see `render_deep`; 0: these are not.
 
     Raises:
         ConfigError, ConfigTypeError: it is no such array.
     """
 
-    def __init__(self, pixels: Any, name: str = "an array") -> None:
+    def __init__(self, pixels: Any, name: str = "an array", channels: int = 0) -> None:
         if not isinstance(pixels, np.ndarray):
             raise ConfigTypeError(
                 "an image must be an array of NumPy, the path of a file, or its content as bytes,"
@@ -36,14 +37,15 @@ class ArrayImage(Image):
         if pixels.ndim == 2:
             pixels = pixels[:, :, np.newaxis]
         is_image = pixels.ndim == 3 and pixels.shape[2] in (1, 3) and pixels.size
-        if not is_image or pixels.dtype != np.uint8:
+        if not is_image or (pixels.dtype != np.uint8 and not channels):
             raise ConfigError(
                 "an image must be an array of uint8, height x width x channels, with 1 or 3"
                 f" channels, got {pixels.shape} of {pixels.dtype}"
             )
-        self.pixels: npt.NDArray[np.uint8] = np.ascontiguousarray(pixels)
+        self.pixels: npt.NDArray[Any] = np.ascontiguousarray(pixels)
         self.name = name
-        self.height, self.width, self.channels = self.pixels.shape
+        self.height, self.width, found = self.pixels.shape
+        self.channels = channels or found
 
     def render(
         self,

@@ -6,7 +6,6 @@ may use it, and it can be pickled if its functions can.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +17,10 @@ from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import pillow
 from reader.images.array_image import ArrayImage
 from reader.images.crops import CenterCrop
-from reader.images.encoded_image import EncodedImage, channels_of
+from reader.images.encoded_image import EncodedImage, Source, channels_of
 from reader.images.erasing import RandomErasing
 from reader.images.function_result import call, check_size, has_size, is_image, own
-from reader.images.normalize import Normalize, number_table
+from reader.images.normalize import Normalize, as_dtype, number_table
 from reader.images.resize import Resize
 from reader.images.targets import Targets
 from reader.images.transform import (
@@ -29,6 +28,7 @@ from reader.images.transform import (
     PixelTransform,
     Size,
     ViewTransform,
+    as_max_pixels,
     as_size,
     check_layout,
     check_rng,
@@ -36,8 +36,6 @@ from reader.images.transform import (
 from reader.images.view import MAX_PIXELS, Box, Image, View
 
 __all__ = ["Compose"]
-
-_DTYPES = ("uint8", "float16", "bfloat16", "float32", "float64")
 
 _UNUSED = np.random.default_rng(0)  # for lists that draw nothing
 
@@ -55,11 +53,14 @@ class Compose:
         transforms: objects of this package, and functions that take an array and return one.
         size: (height, width) of the result; None: the size that the transforms make.
         layout: "channels_last": height x width x channels; or "channels_first".
-        dtype: of the result: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
-            with a `Normalize` in the list, otherwise uint8. Floats without one are from 0 to 1.
+        dtype: of the result: "uint8", "uint16", "float16", "bfloat16", "float32" or "float64";
+            None: float32 with a `Normalize` in the list, otherwise uint8. Floats without one are
+            from 0 to 1, and uint16 from 0 to 65535: both keep all bits of a grey file that has more
+            than 8, unless a transform of the list changes pixels or is a function.
         mode: of decoded files: "RGB", or "L", one channel.
         upright: first turn images of files upright by their Exif orientation.
         exact: decode JPEG files at their full size: see `decode`.
+        max_pixels: files with more pixels are refused: see `decode`.
 
     Raises:
         ConfigError, ConfigTypeError: an argument or the order of transforms is invalid.
@@ -80,6 +81,7 @@ class Compose:
         mode: str = "RGB",
         upright: bool = False,
         exact: bool = False,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         channels_of(mode)
         check_layout(layout)
@@ -87,7 +89,7 @@ class Compose:
         self.size = None if size is None else as_size(size)
         self._is_typed = dtype is not None
         self.layout, self.mode, self.upright = layout, mode, bool(upright)
-        self.exact = bool(exact)
+        self.exact, self.max_pixels = bool(exact), as_max_pixels(max_pixels)
         drawing, plain = (ViewTransform, PixelTransform, RandomErasing), (Resize, CenterCrop)
         #: whether a transform of this package draws random numbers
         self.is_random = any(
@@ -96,7 +98,14 @@ class Compose:
         self._normalize, self._before, self._after = _split(self.transforms)
         is_normalize = [isinstance(each, Normalize) for each in self.transforms]
         self._normalized_from = is_normalize.index(True) if any(is_normalize) else 0
-        self.dtype = _as_dtype(dtype, self._normalize)
+        self.dtype = as_dtype(dtype, self._normalize)
+        if self.dtype == np.uint16:
+            for each in (*self._before, *self._after):
+                if not isinstance(each, ViewTransform):
+                    raise ConfigError(
+                        f'{each} works on 8 bits, and dtype="uint16" keeps all: leave one of them'
+                        " out"
+                    )
         for each in self._after:
             if isinstance(each, RandomErasing):
                 each.check_dtype(self.dtype)
@@ -108,11 +117,11 @@ class Compose:
             ConfigError: this list has its own options, which would be lost.
         """
         plain = Compose(self.transforms)
-        names = ("size", "layout", "mode", "upright", "exact", "dtype")
+        names = ("size", "layout", "mode", "upright", "exact", "dtype", "max_pixels")
         if any(getattr(self, name) != getattr(plain, name) for name in names):
             raise ConfigError(
                 f"{self} is part of another list, and has options of its own: pass size, layout,"
-                " dtype, mode, upright and exact to the whole list"
+                " dtype, mode, upright, exact and max_pixels to the whole list"
             )
         return self.transforms
 
@@ -176,14 +185,21 @@ class Compose:
             found = out
         return (found, targets.result()) if targets else found
 
+    def opened_file(self, source: Source) -> EncodedImage:
+        """Return the image of a file, with its header read. See `decode`."""
+        return EncodedImage(
+            source, self.mode, self.upright, None, self.exact, self.max_pixels, self.dtype.name
+        )
+
     def _opened(self, image: Any) -> Image:
         if isinstance(image, np.ndarray):
             return ArrayImage(image)
         if isinstance(image, (str, os.PathLike, bytes, bytearray, memoryview)):
-            return EncodedImage(image, self.mode, self.upright, exact=self.exact)
-        pixels = pillow.as_pixels(image, 1 if self.mode == "RGB" else 0, self.upright)
+            return self.opened_file(image)
+        is_deep = self.dtype != np.uint8
+        pixels = pillow.as_pixels(image, 1 if self.mode == "RGB" else 0, self.upright, is_deep)
         if pixels is not None:
-            return ArrayImage(pixels, "an image of Pillow")
+            return ArrayImage(pixels, "an image of Pillow", channels_of(self.mode))
         way = ""
         if hasattr(image, "__array__"):
             is_first = getattr(image, "ndim", 0) == 3 and image.shape[-1] not in (1, 3)
@@ -420,33 +436,6 @@ def _split(transforms: tuple[Any, ...]) -> tuple[Normalize | None, list[Any], li
         else:
             before.append(each)
     return normalize, before, after
-
-
-def _as_dtype(dtype: Any, normalize: Normalize | None) -> np.dtype[Any]:
-    """Return the dtype of the result. ConfigError: it is invalid."""
-    if dtype is None:
-        return np.dtype(np.uint8 if normalize is None else np.float32)
-    name = str(dtype).removeprefix("torch.").removeprefix("paddle.")
-    if name not in _DTYPES:
-        with contextlib.suppress(TypeError):
-            name = np.dtype(dtype).name
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype must be one of {', '.join(_DTYPES)}, got {got(dtype)}")
-    if name == "uint8" and normalize is not None:
-        raise ConfigError(f'{normalize} makes floats, and dtype is "uint8": leave one of them out')
-    if name == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError as error:
-            raise ConfigError(
-                f'dtype="bfloat16" needs ml_dtypes, which cannot be imported: {error}. Run: pip'
-                " install ml_dtypes"
-            ) from error
-        dtype = ml_dtypes.bfloat16
-    else:
-        dtype = name
-    found: np.dtype[Any] = np.dtype(dtype)
-    return found
 
 
 def _check_out(out: Any, image: Any) -> None:

@@ -7,7 +7,6 @@ resized.
 
 from __future__ import annotations
 
-import io
 import os
 import struct
 from typing import Any
@@ -18,8 +17,10 @@ import numpy.typing as npt
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.files import open_regular
 from reader.frameworks import pillow
+from reader.images.kinds import find_kind, has_deep_colors, open_by_pillow
 from reader.images.libjpeg import libjpeg
-from reader.images.transform import Pixels, Size, as_size
+from reader.images.normalize import as_dtype, number_table
+from reader.images.transform import Pixels, Size, as_max_pixels, as_size
 from reader.images.view import MAX_PIXELS, Box, Image, View, render_view
 
 __all__ = ["EncodedImage", "Source", "channels_of", "content_of", "decode", "image_size"]
@@ -27,20 +28,6 @@ __all__ = ["EncodedImage", "Source", "channels_of", "content_of", "decode", "ima
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 _CHANNELS = {"RGB": 3, "L": 1}
-_SIGNATURES = (
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF87a", "GIF"),
-    (b"GIF89a", "GIF"),
-    *((b"P%d" % number, "PPM") for number in range(1, 7)),
-    (b"BM", "BMP"),
-    (b"II*\0", "TIFF"),
-    (b"MM\0*", "TIFF"),
-    (b"%PDF", "PDF"),
-    (b"PK\3\4", "ZIP"),
-    (b"\x1f\x8b", "gzip"),
-)
-_KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # can be decoded
 _END_OF_JPEG = b"\xff\xd9"
 _ORIENTATION = 0x0112  # a tag of Exif
 _SIDEWAYS = range(5, 9)  # in these orientations rows are columns
@@ -56,6 +43,7 @@ _TURNS = {  # flips of rows and columns, after sideways images are transposed
     7: (_BACK, _BACK),
     8: (_BACK, _FORTH),
 }
+_MOST_BYTES = 16  # of memory for a pixel, while it is decoded by Pillow
 _WHAT_TO_DO = "Make the file anew, or leave it out of the dataset"
 
 
@@ -65,11 +53,15 @@ def decode(
     size: Size | None = None,
     crop: Box | None = None,
     mode: str = "RGB",
-    out: Pixels | None = None,
+    out: npt.NDArray[Any] | None = None,
     upright: bool = False,
     exact: bool = False,
-) -> Pixels:
-    """Return the pixels of an image file: JPEG, PNG, BMP, GIF, PPM, TIFF or WebP.
+    max_pixels: int = MAX_PIXELS,
+    dtype: Any = None,
+) -> npt.NDArray[Any]:
+    """Return the pixels of an image file: JPEG, PNG, BMP, GIF, PPM, TIFF, WebP or others.
+
+    AVIF and JPEG 2000 are read if Pillow has their libraries, and HEIC if pillow-heif is installed.
 
     The kind is found from the content, not the name. Of several images in a file the first is
     decoded. Of a JPEG only the rows and columns of the crop are decoded, at 1/2, 1/4 or 1/8 of
@@ -86,19 +78,24 @@ def decode(
             of it. Pixels outside do not affect the result, except in blocks of 8 x 8 or 16 x 16
             pixels at the edges, if a JPEG is decoded smaller.
         mode: "RGB": red, green and blue; "L": grey, one channel.
-        out: the array for the pixels: writable, C-contiguous, uint8, of the result's shape, such as
-            a row of a batch. After an error it may hold part of an image.
+        out: the array for the pixels: writable, C-contiguous, of the result's shape and dtype, such
+            as a row of a batch. After an error it may hold part of an image.
         upright: turn the image upright by its Exif orientation before cropping.
         exact: decode a JPEG at its full size, whatever `size` is. That is slower, and the filter
             sees all of the file's pixels. Without it pixels differ by 1 to 4 levels on average, and
             more in fine texture.
+        max_pixels: an image with more of them is refused before any is decoded. Each takes 16 bytes
+            of memory at most, or of a JPEG those of the rows of the crop.
+        dtype: of the result: "uint8"; "uint16", from 0 to 65535; or "float32" or another of
+            `Compose`, from 0 to 1. With these a grey image of more than 8 bits keeps all of them.
+            None: uint8.
 
     Returns:
-        An array of uint8, height x width x 3, or x 1 with "L"; `out` if given.
+        An array of `dtype`, height x width x 3, or x 1 with "L"; `out` if given.
 
     Raises:
-        ImageError: the file cannot be read, is damaged or cut off, or is of another kind. Damage in
-            a JPEG after the crop is not noticed.
+        ImageError: the file cannot be read, is damaged or cut off, is of another kind, or has
+            more than `max_pixels`. Damage in a JPEG after the crop is not noticed.
         ConfigError, ConfigTypeError: an argument is invalid, such as a crop outside of the image,
             or simplejpeg or Pillow is missing.
 
@@ -109,7 +106,9 @@ def decode(
     >>> decode(file.getvalue(), size=(2, 2), crop=(0, 0, 30, 30)).tolist()
     [[[255, 0, 0], [255, 0, 0]], [[255, 0, 0], [255, 0, 0]]]
     """
-    image = EncodedImage(source, mode, upright, exact=exact)
+    number = as_dtype(dtype, None)
+    limit = as_max_pixels(max_pixels)
+    image = EncodedImage(source, mode, upright, None, exact, limit, number.name)
     view = image.view()
     if crop is not None:
         view.crop(*view.checked_box(crop))
@@ -117,10 +116,10 @@ def decode(
         view.resize(*as_size(size))
     shape = (view.height, view.width, image.channels)
     if out is None:
-        out = np.empty(shape, np.uint8)
+        out = np.empty(shape, number)
     else:
-        _check_out(out, shape)
-    image.render(view, out)
+        _check_out(out, shape, number)
+    image.render(view, out, number_table(None, number, image.channels))
     return out
 
 
@@ -134,7 +133,7 @@ def image_size(source: Source) -> Size:
         ImageError: the file cannot be read, its header is damaged, or it is of another kind.
         ConfigError: simplejpeg or Pillow is missing.
     """
-    image = EncodedImage(source)
+    image = EncodedImage(source, max_pixels=None)
     return image.height, image.width
 
 
@@ -144,6 +143,8 @@ class EncodedImage(Image):
     Args:
         source, mode, upright, exact: as for `decode`.
         name: for messages; None: the path.
+        max_pixels: as for `decode`; None: no limit, for those who need the size alone.
+        dtype: of what will be rendered: of others than uint8 files of more bits keep them.
 
     Attributes:
         name: of the file, for messages.
@@ -158,22 +159,21 @@ class EncodedImage(Image):
         upright: bool = False,
         name: str | None = None,
         exact: bool = False,
+        max_pixels: int | None = MAX_PIXELS,
+        dtype: str = "uint8",
     ) -> None:
+        self._dtype = dtype
         self.channels = channels_of(mode)
         self._content, found = content_of(source)
         self.name = found if name is None else name
-        self._kind = self._find_kind()
+        self._kind = find_kind(self._content, self.name)
         self._is_plain = True  # simplejpeg knows its colors
         self._is_exact = exact
         read_size = {"JPEG": self._jpeg_size, "PNG": self._png_size}
         self.height, self.width = read_size.get(self._kind, self._other_size)()
-        if not 0 < self.height * self.width <= MAX_PIXELS:
-            raise self._error(
-                f"its header says {self.height} x {self.width} pixels, and {MAX_PIXELS:,} is the"
-                " limit"
-            )
-        # Pillow itself turns a TIFF upright
-        self._turned = self._orientation() if upright and self._kind != "TIFF" else 1
+        self._check_size(max_pixels)
+        is_upright = self._kind in ("TIFF", "HEIC")  # by what opens them
+        self._turned = self._orientation() if upright and not is_upright else 1
         if self._turned in _SIDEWAYS:
             self.height, self.width = self.width, self.height
 
@@ -278,16 +278,27 @@ class EncodedImage(Image):
                 found = self._size_of(image)
                 if found != size:
                     raise ValueError(f"Pillow finds {found[0]} x {found[1]} pixels")
-                decoded = pillow.pixels(image, 1 if self.channels == _CHANNELS["RGB"] else 0)
-        except ConfigError:
-            raise  # there is no Pillow
+                decoded = self._pixels_of(image)
         except pillow.ColorsError as error:
             raise ImageError(f"{self.name} {error}, or leave it out of the dataset") from error
         except Exception as error:  # many types
-            raise self._error(f"{error or error!r}") from error
+            raise self._refused(error, "") from error
         if decoded.ndim == 2:
             decoded = decoded[:, :, np.newaxis]
         return np.ascontiguousarray(decoded)
+
+    def _pixels_of(self, image: Any) -> npt.NDArray[Any]:
+        """Return the pixels of Pillow's image: uint8, or see `pillow.deep_pixels`."""
+        if self._dtype != "uint8":
+            deep = pillow.deep_pixels(image)
+            if deep is not None:
+                return deep
+            if self._dtype == "uint16" and has_deep_colors(self._content, self._kind, image):
+                raise pillow.ColorsError(
+                    "has colors of 16 bits, of which Pillow reads 8, and dtype is uint16: pass"
+                    " another dtype, make it grey"
+                )
+        return pillow.pixels(image, 1 if self.channels == _CHANNELS["RGB"] else 0)
 
     def _upright(self, pixels: Pixels) -> Pixels:
         """Turn an image upright by its Exif orientation."""
@@ -308,30 +319,7 @@ class EncodedImage(Image):
 
     def _opened(self) -> Any:
         """Return Pillow's image with its header read."""
-        open_image = pillow.require_pillow().open
-        return open_image(io.BytesIO(self._content), formats=(self._kind.upper(),))
-
-    def _find_kind(self) -> str:
-        head = bytes(self._content[:16])
-        kind = next((kind for start, kind in _SIGNATURES if head.startswith(start)), "")
-        if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-            kind = "WebP"
-        if kind in _KINDS:
-            return kind
-        if head[4:8] == b"ftyp":
-            kind = "HEIF, AVIF or video"
-        elif head.lstrip()[:1] == b"<":
-            kind = "HTML or XML"
-        if not head:
-            found = "it is empty"
-        elif kind:
-            found = f"it is a file of the kind {kind}"
-        else:
-            found = f"it begins with {head!r}"
-        raise ImageError(
-            f"{self.name} is none of {', '.join(_KINDS)}: {found}. Convert it, or leave it out of"
-            " the dataset"
-        )
+        return open_by_pillow(self._content, self._kind, self.name)
 
     def _jpeg_size(self) -> Size:
         simplejpeg = _simplejpeg()
@@ -355,10 +343,8 @@ class EncodedImage(Image):
         try:
             with self._opened() as image:
                 return self._size_of(image)
-        except ConfigError:
-            raise  # there is no Pillow
         except Exception as error:  # many types
-            raise self._error(f"its header cannot be read ({error or error!r})") from error
+            raise self._refused(error, "its header cannot be read: ") from error
 
     def _size_of(self, image: Any) -> Size:
         """Return the height and width that Pillow's image will have when it is decoded."""
@@ -366,6 +352,42 @@ class EncodedImage(Image):
             # Pillow before 11 turns the size with the pixels, later ones at once
             return image.tag_v2[_TIFF_WIDTH], image.tag_v2[_TIFF_HEIGHT]
         return image.height, image.width
+
+    def _check_size(self, max_pixels: int | None) -> None:
+        size = f"{self.height} x {self.width} pixels"
+        count = self.height * self.width
+        if count <= 0:
+            raise self._error(f"its header says {size}")
+        if max_pixels is not None and count > max_pixels:
+            raise ImageError(
+                f"{self.name} has {size}, which are {count:,}, and max_pixels={max_pixels:,} is the"
+                f" limit: all of them may take {count * _MOST_BYTES >> 20:,} MiB of memory. Pass a"
+                " larger max_pixels, or leave it out of the dataset"
+            )
+
+    def _refused(self, error: Exception, where: str) -> Exception:
+        """Return the error to raise for one of Pillow's. `where`: the text before its own."""
+        if isinstance(error, (ConfigError, ImageError)):  # what would read the file is missing
+            return error
+        size = f"{getattr(self, 'height', '?')} x {getattr(self, 'width', '?')} pixels"
+        if isinstance(error, MemoryError):
+            return ImageError(
+                f"{self.name}, a file of the kind {self._kind} with {size}, needs more memory than"
+                " this process can have. Pass a smaller max_pixels, or leave it out of the dataset"
+            )
+        if type(error).__name__ == "DecompressionBombError":
+            return ImageError(
+                f"{self.name}, a file of the kind {self._kind}, is beyond a limit of Pillow itself:"
+                f" {error}. Set PIL.Image.MAX_IMAGE_PIXELS in each process, or leave it out of the"
+                " dataset"
+            )
+        if type(error).__name__ == "UnidentifiedImageError":
+            return ImageError(
+                f"{self.name} is a damaged {self._kind} file, or has a form that Pillow does not"
+                " know: it cannot be identified. Make it anew, convert it, or leave it out of the"
+                " dataset"
+            )
+        return self._error(f"{where}{str(error) or repr(error)}")
 
     def _error(self, found: str) -> ImageError:
         return ImageError(f"{self.name} is a damaged {self._kind} file: {found}. {_WHAT_TO_DO}")
@@ -406,12 +428,12 @@ def content_of(source: Any) -> tuple[Any, str]:
     return source, f"an image of {len(source):,} bytes"
 
 
-def _check_out(out: Any, shape: tuple[int, ...]) -> None:
+def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if not isinstance(out, np.ndarray):
         raise ConfigTypeError(f"out must be an array of NumPy, got {got(out)}")
-    if out.shape != shape or out.dtype != np.uint8:
+    if out.shape != shape or out.dtype != dtype:
         raise ConfigError(
-            f"out must have the shape {shape} and uint8, as the result, got {out.shape} and"
+            f"out must have the shape {shape} and {dtype}, as the result, got {out.shape} and"
             f" {out.dtype}"
         )
     if not out.flags.writeable or not out.flags.c_contiguous:

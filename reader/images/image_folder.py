@@ -12,7 +12,6 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,12 +26,12 @@ from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.compose import Compose
 from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCrop
-from reader.images.encoded_image import EncodedImage, require_decoders
+from reader.images.encoded_image import require_decoders
 from reader.images.image_files import find_classes, find_samples
 from reader.images.kept_pictures import WHAT, DecodeOptions, KeptPictures, entries_of
 from reader.images.read_ahead import read_ahead
 from reader.images.transform import Size
-from reader.images.view import Box
+from reader.images.view import MAX_PIXELS, Box
 from reader.sharing.share import share
 from reader.worker.context import is_refused, loader_task, sample_rng
 
@@ -68,8 +67,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             std)`, and functions of an array, applied in order; see `Compose`. Their generator is
             that of `crop`.
         layout: "channels_last" or "channels_first".
-        dtype: of the image: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
-            with a `Normalize`, otherwise uint8. Floats without one are from 0 to 1.
+        dtype: of the image: "uint8", "uint16", "float16", "bfloat16", "float32" or "float64"; None:
+            float32 with a `Normalize`, otherwise uint8. See `Compose`.
         upright: turn images upright by their Exif orientation.
         exact: decode JPEG files at their full size: see `decode`.
         transform: called with the array; its result replaces the array.
@@ -85,6 +84,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             more options, such as a disk.
         cache_shorter_side: resize larger pictures to this length of the shorter side before keeping
             them: less memory, but other pixels, since crops are resized twice.
+        max_pixels: files with more pixels are refused: see `decode`.
 
     Raises:
         ConfigError, ConfigTypeError: there is no such folder, it cannot be read, a class has no
@@ -118,6 +118,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         mode: str = "RGB",
         cache: int | str | None = None,
         cache_shorter_side: int | None = None,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         for name, function in (
             ("crop", None if type(crop) is RandomCrop else crop),
@@ -160,6 +161,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             mode=mode,
             upright=upright,
             exact=exact,
+            max_pixels=max_pixels,
         )
         self.transform = transform
         self.target_transform = target_transform
@@ -182,6 +184,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             cache_shorter_side = as_int(
                 "cache_shorter_side", cache_shorter_side, low=1, remedy=remedy
             )
+            if self.transforms.dtype == np.uint16:
+                raise ConfigError(
+                    'cache_shorter_side keeps 8 bits, and dtype="uint16" keeps all: leave one of'
+                    " them out"
+                )
         self._shorter_side = cache_shorter_side
         self._pictures: KeptPictures | None = None
         if cache is not None:
@@ -229,10 +236,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 ' what="samples"), which keeps what it returns, or call super().__getitem__(index)',
                 stacklevel=4,
             )
-        decoding = DecodeOptions(
-            self.mode, self.transforms.upright, self._shorter_side, self.transforms.exact
-        )
-        hashed = hashlib.blake2b(repr(astuple(decoding)).encode(), digest_size=16)
+        of_pixels = self.mode, self.transforms.upright, self._shorter_side, self.transforms.exact
+        dtype = self.transforms.dtype.name
+        decoding = DecodeOptions(*of_pixels, self.transforms.max_pixels, dtype)
+        depth = "" if dtype == "uint8" else "deep"
+        hashed = hashlib.blake2b(f"{of_pixels!r}{depth}".encode(), digest_size=16)
         for path, _ in self._samples:
             hashed.update(os.fsencode(path) + b"\0")
         identity = Identity(
@@ -316,9 +324,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         if self._pictures is not None:
             opened = self._pictures.image(operator.index(index), path)
         else:
-            opened = EncodedImage(
-                path, self.mode, self.transforms.upright, exact=self.transforms.exact
-            )
+            opened = self.transforms.opened_file(path)
         image = self.transforms.render(opened, rng, row)
         if self.transform is not None:
             image = self.transform(image)

@@ -20,10 +20,10 @@ from reader._core.shared.entry_table import checksum
 from reader.caching.sample_cache import MISSING, Lease, SampleCache
 from reader.errors import DatasetError, ImageError
 from reader.images.array_image import ArrayImage
-from reader.images.encoded_image import EncodedImage, content_of
+from reader.images.encoded_image import EncodedImage, Source, content_of
 from reader.images.resize import Resize
 from reader.images.transform import Pixels
-from reader.images.view import Image, View, render_view
+from reader.images.view import MAX_PIXELS, Image, View, render_view
 
 __all__ = ["WHAT", "KeptPictures", "entries_of"]
 
@@ -44,6 +44,8 @@ class DecodeOptions:
     upright: bool
     shorter_side: int | None
     exact: bool = False
+    max_pixels: int = MAX_PIXELS
+    dtype: str = "uint8"
 
 
 class KeptPictures:
@@ -89,8 +91,7 @@ class KeptPictures:
 
     def opened(self, path: str) -> EncodedImage:
         """Return the image in a file."""
-        decoding = self.decoding
-        return EncodedImage(path, decoding.mode, decoding.upright, exact=decoding.exact)
+        return self._encoded(path, None)
 
     def is_due(self) -> bool:
         """Whether to compare this cached picture with its file."""
@@ -103,9 +104,12 @@ class KeptPictures:
             self.cache.keep(number, content, tag)
         elif self.is_due():
             _compare(content, np.frombuffer(content_of(path)[0], np.uint8), path)
-        decoding = self.decoding
-        name, exact = f"'{path}'", decoding.exact
-        return EncodedImage(content, decoding.mode, decoding.upright, name, exact=exact)
+        return self._encoded(content, f"'{path}'")
+
+    def _encoded(self, source: Source, name: str | None) -> EncodedImage:
+        how = self.decoding
+        limits = how.exact, how.max_pixels, how.dtype
+        return EncodedImage(source, how.mode, how.upright, name, *limits)
 
     def _smaller(self, number: int, path: str, tag: int) -> ArrayImage:
         pixels, lease = self.cache.look(number, tag)

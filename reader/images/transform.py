@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reader.checks import as_int
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.view import MAX_PIXELS, Box, View, whole_numbers
 
@@ -23,6 +24,7 @@ __all__ = [
     "Size",
     "ViewTransform",
     "as_color",
+    "as_max_pixels",
     "as_number",
     "as_pair",
     "as_sides",
@@ -89,6 +91,11 @@ def as_size(size: Any) -> Size:
             f" {MAX_PIXELS:,} pixels at most"
         )
     return height, width
+
+
+def as_max_pixels(value: Any) -> int:
+    """Return a limit on pixels. ConfigError, ConfigTypeError: it is no whole number from 1 on."""
+    return as_int("max_pixels", value, low=1, remedy="It is the most pixels of a file.")
 
 
 def as_sides(size: Any) -> Size:

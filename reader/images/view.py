@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.deep_pixels import render_deep
 
 __all__ = ["MAX_PIXELS", "Axis", "Box", "Image", "View", "render_view", "whole_numbers"]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
-MAX_PIXELS = 2**27  # a header that claims more is damaged, or an attack on memory
+MAX_PIXELS = 2**27  # of a file unless the user says otherwise, and of a result
 
 
 class Axis:
@@ -192,14 +193,17 @@ class Image(abc.ABC):
 
 
 def render_view(
-    pixels: npt.NDArray[np.uint8],
+    pixels: npt.NDArray[Any],
     view: View,
     factor: int,
     out: npt.NDArray[Any],
     table: npt.NDArray[Any] | None,
     channels_first: bool,
 ) -> None:
-    """Render a view from pixels at 1/`factor` of the image's size."""
+    """Render a view from pixels at 1/`factor` of the image's size: uint8, or see `render_deep`."""
+    if pixels.dtype != np.uint8:
+        render_deep(pixels, view, out, table, channels_first)
+        return
     flips = view.rows.is_flipped, view.columns.is_flipped
     rows, columns = view.rows.scaled(factor), view.columns.scaled(factor)
     render(pixels, rows, columns, out, table, flips, channels_first)

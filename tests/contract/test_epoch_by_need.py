@@ -239,7 +239,7 @@ def test_threads_share_the_steps() -> None:
 def test_a_slow_batch_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     def get(index: int) -> int:
         if index == 5:
-            threading.Event().wait(0.05)
+            threading.Event().wait(0.6)
         return index
 
     batches = begun(loader_of(get, warn_after=0.02))

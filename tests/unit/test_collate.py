@@ -254,7 +254,7 @@ def test_a_stream_is_padded_in_place() -> None:
         (
             Pad(),
             [np.ones((3, 9, 2)), np.ones((3, 9, 3)), np.ones((3, 8, 3))],
-            r"sample 1: it has shape \(3, 9, 3\).*along axis 0 alone; pass axis=\(1, 2\), or resize",
+            r"sample 1: it has shape .*along axis 0 alone; pass axis=\(1, 2\), or resize",
         ),
         (
             Pad((0, 1)),

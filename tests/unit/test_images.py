@@ -333,10 +333,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (b"", "it is empty"),
         (b"%PDF" + bytes(30), "of the kind PDF"),
         (b"P7\nWIDTH 3", "it begins with b'P7"),
-        (b"\0\0\0\x20ftypavif", "of the kind HEIF, AVIF"),
+        (b"\0\0\0\x14ftypisom\0\0\0\0mp41", "of the kind HEIF or video"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "of the kind JPEG XL"),
         (b"\n <!DOCTYPE html>", "of the kind HTML"),
         (b"PK\3\4", "of the kind ZIP"),
         (b"nothing known at all", "it begins with b'nothing known at'"),
@@ -404,8 +404,10 @@ def with_size(content: bytes, height: int, width: int) -> bytes:
 
 def test_an_invalid_size_is_refused_before_memory_is_taken() -> None:
     content = encoded(photograph(16, 24), "PNG")
-    for size in ((2**31 - 1, 2**31 - 1), (0, 5), (2**20, 2**10)):
-        with pytest.raises(ImageError, match=r"its header says .* pixels, and 134,217,728 is"):
+    with pytest.raises(ImageError, match=r"a damaged PNG file: its header says 0 x 5 pixels"):
+        decode(with_size(content, 0, 5))
+    for size in ((2**31 - 1, 2**31 - 1), (2**20, 2**10)):
+        with pytest.raises(ImageError, match=r"has .* pixels, .* max_pixels=134,217,728 is the"):
             decode(with_size(content, *size))
 
 
@@ -560,7 +562,7 @@ def test_an_exact_jpeg_is_resized_from_its_full_size(size: tuple[int, int]) -> N
         assert (decode(content, size=size, crop=crop) != found).any()
     listed = Compose([Resize(size)], exact=True)
     assert np.array_equal(listed.apply(content), found)
-    with pytest.raises(ConfigError, match="upright and exact to the whole list"):
+    with pytest.raises(ConfigError, match="upright, exact and max_pixels to the whole list"):
         Compose([listed])
 
 

@@ -661,7 +661,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ConfigError,
         "layout must be one of channels_last, channels_first",
     ),
-    (lambda: Compose(dtype="int8"), ConfigError, "dtype must be one of uint8, float16"),
+    (lambda: Compose(dtype="int8"), ConfigError, "dtype must be one of uint8, uint16, float16"),
     (lambda: Compose(mode="BGR"), ConfigError, "mode must be"),
     (lambda: Compose([Normalize(0, 1)], dtype="uint8"), ConfigError, "makes floats"),
     (lambda: Compose([Normalize(0, 1), Normalize(0, 1)]), ConfigError, "one Normalize"),

@@ -60,9 +60,9 @@ static inline bool rd_is_identity(const rd_span &span, int64_t size) {
 }
 
 /* The inputs that an axis reads: [first, last). */
-static inline void rd_reach(const rd_axis &axis, int64_t *first, int64_t *last) {
-    *first = *std::min_element(axis.first.begin(), axis.first.end());
-    *last = *std::max_element(axis.first.begin(), axis.first.end()) + axis.taps;
+static inline void rd_reach(const rd_axis &axis, int64_t size, int64_t *first, int64_t *last) {
+    *first = rd_first(axis, 0);
+    *last = rd_first(axis, size - 1) + axis.taps;
 }
 
 enum : int64_t { RD_AT_ONCE = 16 }; /* rows that stay in the nearest cache while they are read */
@@ -71,6 +71,7 @@ enum : int64_t { RD_AT_ONCE = 16 }; /* rows that stay in the nearest cache while
 struct rd_rows {
     const uint8_t *pixels;
     int64_t pitch, x_step, c_step;
+    int64_t x, width; /* of the output: these pixels of its rows, before columns are flipped */
 };
 
 /* out[x] = from[-x], eight bytes at a time. */
@@ -119,27 +120,28 @@ template <typename Item, int channels>
 static void rd_write_items(rd_rows rows, const rd_render &to, int64_t number, int64_t count) {
     const Item *table = (const Item *)to.table;
     const int64_t y = to.flips_rows ? to.height - 1 - number : number, down = to.flips_rows ? -1 : 1;
+    const int64_t left = to.flips_columns ? to.width - rows.x - rows.width : rows.x;
     Item *out = (Item *)to.out;
     if (to.flips_columns) {
-        rows.pixels += (to.width - 1) * rows.x_step;
+        rows.pixels += (rows.width - 1) * rows.x_step;
         rows.x_step = -rows.x_step;
     }
     if (to.channels_first) {
         for (int c = 0; c < channels; c++)
             rd_write_planes(rows.pixels + c * rows.c_step, rows.pitch, rows.x_step,
-                            table ? table + c * 256 : NULL, out + (c * to.height + y) * to.width,
-                            down * to.width, to.width, count);
+                            table ? table + c * 256 : NULL, out + (c * to.height + y) * to.width + left,
+                            down * to.width, rows.width, count);
         return;
     }
     const int64_t length = to.width * channels;
     for (int64_t k = 0; k < count; k++) {
         const uint8_t *from = rows.pixels + k * rows.pitch;
-        Item *row = out + (y + k * down) * length;
+        Item *row = out + (y + k * down) * length + left * channels;
         if (!table && rows.x_step == channels) {
-            memcpy(row, from, (size_t)length);
+            memcpy(row, from, (size_t)(rows.width * channels));
             continue;
         }
-        for (int64_t x = 0; x < to.width; x++, from += rows.x_step, row += channels)
+        for (int64_t x = 0; x < rows.width; x++, from += rows.x_step, row += channels)
             for (int c = 0; c < channels; c++)
                 row[c] = table ? table[c * 256 + from[c]] : (Item)from[c];
     }
@@ -177,72 +179,168 @@ static inline rd_axes rd_axes_of(const rd_render &to) {
     axes.rows = rd_axis_of(to.height, to.rows.start, to.rows.length, to.rows.low, to.rows.high);
     axes.columns =
         rd_axis_of(to.width, to.columns.start, to.columns.length, to.columns.low, to.columns.high);
-    rd_reach(axes.rows, &axes.top, &axes.bottom);
-    rd_reach(axes.columns, &axes.left, &axes.right);
+    rd_reach(axes.rows, to.height, &axes.top, &axes.bottom);
+    rd_reach(axes.columns, to.width, &axes.left, &axes.right);
     return axes;
 }
 
 /* Make the outputs of some columns, by the function that fits their number of inputs. */
 template <int channels>
-static void rd_make_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
-                            int64_t from, int64_t width, rd_eight *out) {
-    if (axis.taps > RD_FEW_TAPS)
-        rd_shrink_columns<channels>(columns, axis, weights, from, width, out);
+static void rd_make_columns(const rd_eight *columns, const rd_tile &tile, rd_eight *out) {
+    if (tile.taps > RD_FEW_TAPS)
+        rd_shrink_columns<channels>(columns, tile, out);
     else
-        rd_resize_columns<channels>(columns, axis, weights, from, width, out);
+        rd_resize_columns<channels>(columns, tile, out);
 }
 
 #ifdef RD_SIXTEEN
 template <int channels>
-static void rd_make_columns(const rd_sixteen *columns, const rd_axis &axis, const uint16_t *weights,
-                            int64_t from, int64_t width, rd_sixteen *out) {
-    rd_resize_columns<channels>(columns, axis, weights, from, width, out);
+static void rd_make_columns(const rd_sixteen *columns, const rd_tile &tile, rd_sixteen *out) {
+    rd_resize_columns<channels>(columns, tile, out);
 }
 #endif
 
-/* Make the output of rows that are resized. `Column` has one number of each of several rows, which are
- * resized at once.  Throws std::bad_alloc. */
+/* The work space of some rows that are resized at once. `Column` has one number of each. Each part has space
+ * for RD_TILE numbers of a row, or for all of it. */
+template <typename Column> struct rd_resizing {
+    enum : int64_t { ROWS = sizeof(Column) / sizeof(uint16_t) };
+    int64_t numbers;     /* of an input row's part */
+    int64_t out_numbers; /* of an output row's part, with space for the padding */
+    Column *columns;     /* the sums, one column after the other */
+    Column *out_columns;
+    uint16_t *sums; /* the sums of the inputs above each other, one row after the other */
+    uint32_t *row_work;
+    int64_t *offsets;
+    uint16_t *weights;
+    uint8_t *rows; /* the outputs as rows, by channel if `out` is laid out so */
+};
+
+/* Sum up the inputs of `count` rows of the output, y and the next, over inputs [left, right) of each row, and
+ * lay the sums out as columns. */
+template <int channels, typename Column>
+static void rd_sum_rows(const uint8_t *corner, int64_t pitch, const rd_axes &axes,
+                        const rd_resizing<Column> &work, int64_t y, int64_t count, int64_t left,
+                        int64_t right) {
+    const int64_t n = (right - left) * channels, padded = (n + 7) & ~(int64_t)7;
+    const int64_t taps = axes.rows.taps;
+    for (int64_t k = 0; k < count; k++) {
+        rd_weights weights(axes.rows, y + k, taps > RD_FEW_TAPS ? 65536 : 256);
+        const uint8_t *from =
+            corner + (weights.first - axes.top) * pitch + (left - axes.left) * channels;
+        uint16_t *sums = work.sums + k * padded;
+        if (taps > RD_FEW_TAPS) {
+            rd_shrink_rows(from, pitch, weights, n, work.row_work, sums);
+        } else {
+            uint16_t whole[RD_FEW_TAPS];
+            weights.write(taps, whole);
+            rd_add_rows(from, pitch, whole, taps, n, sums);
+        }
+    }
+    rd_rows_to_columns(work.sums, padded, padded, work.columns);
+}
+
+/* Make the only output of a tile that reads more inputs than there is space for: some of them at a time. */
+template <int channels>
+static void rd_make_wide_column(const uint8_t *corner, int64_t pitch, const rd_axes &axes,
+                                const rd_resizing<rd_eight> &work, const rd_tile &tile, int64_t y,
+                                int64_t count) {
+    const int64_t most = RD_TILE / channels;
+    rd_weights weights(axes.columns, tile.x, 65536);
+    rd_wide sums[channels] = {};
+    for (int64_t left = tile.left; left < tile.right; left += most) {
+        const int64_t right = std::min(tile.right, left + most);
+        rd_sum_rows<channels>(corner, pitch, axes, work, y, count, left, right);
+        weights.write(right - left, work.weights);
+        rd_add_columns<channels>(work.columns, work.weights, right - left, sums);
+    }
+    rd_write_sums<channels>(sums, work.out_columns);
+}
+
+template <int channels>
+static void rd_make_wide_column(const uint8_t *, int64_t, const rd_axes &, const rd_resizing<rd_sixteen> &,
+                                const rd_tile &, int64_t, int64_t) {
+    /* sixteen rows at once have few taps, which fit */
+}
+
+/* Describe the tile that begins with output x: its inputs and their weights. */
+template <int channels, typename Column>
+static rd_tile rd_tile_at(const rd_axis &axis, const rd_resizing<Column> &work, int64_t x, int64_t width) {
+    rd_tile tile;
+    tile.x = x;
+    tile.width = rd_tile_end(axis, x, width, channels) - x;
+    tile.left = rd_first(axis, x);
+    tile.right = rd_first(axis, x + tile.width - 1) + axis.taps;
+    tile.taps = axis.taps;
+    tile.offsets = work.offsets;
+    tile.weights = work.weights;
+    if (tile.right - tile.left > RD_TILE / channels)
+        return tile; /* a wide column, which makes its weights in parts */
+    for (int64_t k = 0; k < tile.width; k++) {
+        rd_weights weights(axis, x + k, 65536);
+        work.offsets[k] = weights.first - tile.left;
+        weights.write(axis.taps, work.weights + k * axis.taps);
+    }
+    return tile;
+}
+
+/* Lay the work space of a resize out. Throws std::bad_alloc. */
+template <int channels, typename Column>
+static rd_resizing<Column> rd_resizing_of(const rd_axes &axes, const rd_render &to, rd_work *kept) {
+    enum : int64_t { ROWS = rd_resizing<Column>::ROWS, MOST = RD_TILE / channels };
+    const int64_t width = std::min<int64_t>(axes.right - axes.left, MOST);
+    const int64_t out_width = (std::min<int64_t>(to.width, MOST) + 7) & ~(int64_t)7;
+    /* where an image shrinks each input has two outputs, but for the tile's edges */
+    const int64_t taps = std::max(width, std::min(axes.columns.taps * out_width,
+                                                  4 * width + 2 * out_width + 8));
+    rd_resizing<Column> work;
+    const int64_t n = work.numbers = (width * channels + 7) & ~(int64_t)7;
+    const int64_t out_n = work.out_numbers = out_width * channels;
+    uint8_t *bytes = kept->of((size_t)(2 * n + out_n) * sizeof(Column) + (size_t)n * sizeof(uint32_t) +
+                              (size_t)out_width * sizeof(int64_t) + (size_t)taps * sizeof(uint16_t) +
+                              (size_t)(ROWS * out_n));
+    work.columns = (Column *)bytes;
+    work.out_columns = work.columns + n;
+    work.sums = (uint16_t *)(work.out_columns + out_n);
+    work.row_work = (uint32_t *)(work.sums + ROWS * n);
+    work.rows = (uint8_t *)(work.row_work + n);
+    work.offsets = (int64_t *)(work.rows + ROWS * out_n); /* n and out_n are multiples of 8 */
+    work.weights = (uint16_t *)(work.offsets + out_width);
+    memset(work.sums, 0, (size_t)(ROWS * n) * sizeof *work.sums);
+    memset((void *)work.out_columns, 0, (size_t)out_n * sizeof *work.out_columns);
+    return work;
+}
+
+/* Make the output of rows that are resized, tile by tile; all but very wide images are one tile. `Column`
+ * has one number of each of several rows, which are resized at once.  Throws std::bad_alloc. */
 template <int channels, typename Column>
 static void rd_resize(const uint8_t *corner, int64_t pitch, const rd_axes &axes, const rd_render &to) {
-    enum : int64_t { ROWS = sizeof(Column) / sizeof(uint16_t) };
-    /* rows of sums; the same as columns; the outputs as columns; the outputs as rows of bytes, by channel
-     * if `out` is laid out so */
-    const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
-    const int64_t out_width = (to.width + 7) & ~(int64_t)7, out_padded = out_width * channels;
+    enum : int64_t { ROWS = rd_resizing<Column>::ROWS };
     static thread_local rd_work kept;
-    const bool shrinks = axes.rows.taps > RD_FEW_TAPS;
-    uint8_t *work = kept.of((size_t)(2 * padded + out_padded) * sizeof(Column) +
-                            (size_t)(ROWS * out_padded) + (size_t)padded * sizeof(uint32_t));
-    Column *columns = (Column *)work, *out_columns = columns + padded;
-    uint16_t *sums = (uint16_t *)(out_columns + out_padded);
-    uint32_t *row_work = (uint32_t *)(sums + ROWS * padded);
-    uint8_t *rows = (uint8_t *)(row_work + padded);
-    const std::vector<uint16_t> row_weights = rd_whole_weights(axes.rows, shrinks ? 65536 : 256);
-    const std::vector<uint16_t> weights = rd_whole_weights(axes.columns, 65536);
-    memset(sums, 0, (size_t)(ROWS * padded) * sizeof *sums);
-    memset((void *)out_columns, 0, (size_t)out_padded * sizeof *out_columns);
+    const rd_resizing<Column> work = rd_resizing_of<channels, Column>(axes, to, &kept);
+    rd_tile tile = rd_tile_at<channels>(axes.columns, work, 0, to.width);
     for (int64_t y = 0; y < to.height; y += ROWS) {
         const int64_t count = std::min<int64_t>(ROWS, to.height - y);
-        for (int64_t k = 0; k < count; k++) {
-            const int64_t taps = axes.rows.taps;
-            const uint8_t *from = corner + (axes.rows.first[y + k] - axes.top) * pitch;
-            const uint16_t *each = &row_weights[(y + k) * taps];
-            if (shrinks)
-                rd_shrink_rows(from, pitch, each, taps, n, row_work, sums + k * padded);
+        for (int64_t x = 0; x < to.width; x += tile.width) {
+            if (x != tile.x)
+                tile = rd_tile_at<channels>(axes.columns, work, x, to.width);
+            if (tile.right - tile.left > RD_TILE / channels) {
+                rd_make_wide_column<channels>(corner, pitch, axes, work, tile, y, count);
+            } else {
+                rd_sum_rows<channels>(corner, pitch, axes, work, y, count, tile.left, tile.right);
+                rd_make_columns<channels>(work.columns, tile, work.out_columns);
+            }
+            const int64_t width = (tile.width + 7) & ~(int64_t)7, n = width * channels;
+            if (to.channels_first)
+                for (int c = 0; c < channels; c++)
+                    rd_columns_to_bytes(work.out_columns + c, channels, width, work.rows + c * ROWS * width,
+                                        width);
             else
-                rd_add_rows(from, pitch, each, taps, n, sums + k * padded);
+                rd_columns_to_bytes(work.out_columns, 1, n, work.rows, n);
+            const rd_rows made =
+                to.channels_first ? rd_rows{work.rows, width, 1, ROWS * width, tile.x, tile.width}
+                                  : rd_rows{work.rows, n, channels, 1, tile.x, tile.width};
+            rd_write<channels>(made, to, y, count);
         }
-        rd_rows_to_columns(sums, padded, padded, columns);
-        rd_make_columns<channels>(columns, axes.columns, weights.data(), axes.left, to.width, out_columns);
-        if (to.channels_first)
-            for (int c = 0; c < channels; c++)
-                rd_columns_to_bytes(out_columns + c, channels, out_width, rows + c * ROWS * out_width,
-                                    out_width);
-        else
-            rd_columns_to_bytes(out_columns, 1, out_padded, rows, out_padded);
-        const rd_rows made = to.channels_first ? rd_rows{rows, out_width, 1, ROWS * out_width}
-                                               : rd_rows{rows, out_padded, channels, 1};
-        rd_write<channels>(made, to, y, count);
     }
     kept.keep_little();
 }
@@ -254,7 +352,7 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
                             (axes.left - region.left) * channels;
     if (axes.is_identity) {
         for (int64_t y = 0; y < to.height; y += RD_AT_ONCE)
-            rd_write<channels>({corner + y * region.pitch, region.pitch, channels, 1}, to, y,
+            rd_write<channels>({corner + y * region.pitch, region.pitch, channels, 1, 0, to.width}, to, y,
                                std::min<int64_t>(RD_AT_ONCE, to.height - y));
         return;
     }

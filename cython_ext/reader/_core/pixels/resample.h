@@ -9,65 +9,75 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-/* The inputs of each output sample of one axis: `taps` inputs from `first[i]` on, with the weights from
- * `i * taps` on, which add up to 1.  All outputs have the same number of taps, so that all inner loops
- * have one length. */
+/* Which inputs each output of one axis reads: `taps` of them, from `rd_first` on. All outputs have the same
+ * number of taps, so that all inner loops have one length. */
 struct rd_axis {
-    int64_t taps;
-    std::vector<int64_t> first;
-    std::vector<float> weights;
+    double start, step, radius;
+    int64_t low, high, taps;
 };
 
 /* The axis that maps `size` outputs onto inputs [start, start + length). No input outside of
  * [low, high) is read, which holds one or more. */
 static inline rd_axis rd_axis_of(int64_t size, double start, double length, int64_t low,
                                  int64_t high) {
-    double step = length / (double)size, radius = step > 1.0 ? step : 1.0;
-    rd_axis axis;
-    axis.taps = std::min((int64_t)std::ceil(2.0 * radius), high - low);
-    axis.first.resize(size);
-    axis.weights.resize(size * axis.taps);
-    for (int64_t i = 0; i < size; i++) {
-        double center = start + ((double)i + 0.5) * step, sum = 0.0;
-        int64_t first = (int64_t)std::floor(center - radius + 0.5);
-        first = std::max(low, std::min(first, high - axis.taps));
-        float *weights = &axis.weights[i * axis.taps];
-        for (int64_t k = 0; k < axis.taps; k++) {
-            double away = std::fabs((double)(first + k) + 0.5 - center) / radius;
-            weights[k] = away < 1.0 ? (float)(1.0 - away) : 0.0f;
-            sum += weights[k];
-        }
-        if (sum <= 0.0) weights[0] = 1.0f, sum = 1.0; /* beside the last input, by rounding */
-        for (int64_t k = 0; k < axis.taps; k++) weights[k] = (float)(weights[k] / sum);
-        axis.first[i] = first;
-    }
-    return axis;
+    const double step = length / (double)size, radius = step > 1.0 ? step : 1.0;
+    return {start, step, radius, low, high, std::min((int64_t)std::ceil(2.0 * radius), high - low)};
 }
 
-/* The weights of an axis in whole units, `units` of which are 1; those of each output add up to 1. Each is
- * the growth of the rounded running sum, so that rounding errors do not add up. One that is 65536 becomes
- * 65535. */
-static inline std::vector<uint16_t> rd_whole_weights(const rd_axis &axis, int units) {
-    std::vector<uint16_t> whole(axis.weights.size());
-    for (size_t first = 0; first < whole.size(); first += axis.taps) {
-        double sum = 0.0;
-        int before = 0;
-        for (int64_t k = 0; k < axis.taps; k++) {
-            sum += axis.weights[first + k];
-            const int after =
-                k + 1 < axis.taps ? std::min(units, (int)(sum * (double)units + 0.5)) : units;
-            whole[first + k] = (uint16_t)std::min(65535, after - before);
-            before = after;
-        }
-    }
-    return whole;
+static inline double rd_center(const rd_axis &axis, int64_t i) {
+    return axis.start + ((double)i + 0.5) * axis.step;
 }
+
+/* The first input of output i. It never decreases with i. */
+static inline int64_t rd_first(const rd_axis &axis, int64_t i) {
+    const int64_t first = (int64_t)std::floor(rd_center(axis, i) - axis.radius + 0.5);
+    return std::max(axis.low, std::min(first, axis.high - axis.taps));
+}
+
+/* The weights of the inputs of one output, in whole units, `units` of which are 1; they add up to 1. They
+ * are made in order, some at a time, so that many of them need no memory. Each is the growth of the rounded
+ * running sum, so that rounding errors do not add up. One that is 65536 becomes 65535. */
+struct rd_weights {
+    enum : int64_t { KEPT = 64 };
+    double center, radius, total = 0.0, sum = 0.0;
+    int64_t first, taps, next = 0;
+    int units, before = 0;
+    float kept[KEPT]; /* the first ones before they are divided by `total`; others are computed twice */
+
+    rd_weights(const rd_axis &axis, int64_t i, int units)
+        : center(rd_center(axis, i)), radius(axis.radius), first(rd_first(axis, i)), taps(axis.taps),
+          units(units) {
+        const int64_t few = std::min<int64_t>(taps, KEPT);
+        for (int64_t k = 0; k < few; k++) total += kept[k] = computed(k);
+        for (int64_t k = few; k < taps; k++) total += computed(k);
+        if (total <= 0.0) kept[0] = 1.0f, total = 1.0; /* beside the last input, by rounding */
+    }
+
+    float computed(int64_t k) const {
+        const double away = std::fabs((double)(first + k) + 0.5 - center) / radius;
+        return away < 1.0 ? (float)(1.0 - away) : 0.0f;
+    }
+
+    /* Write the next `count` weights. */
+    void write(int64_t count, uint16_t *whole) {
+        const int64_t end = next + count, few = std::min<int64_t>(end, KEPT);
+        const double all = total, scale = (double)units;
+        double so_far = sum;
+        int last = before;
+        for (int64_t k = next; k < end; k++) {
+            so_far += (float)((k < few ? kept[k] : computed(k)) / all);
+            const int after = k + 1 < taps ? std::min(units, (int)(so_far * scale + 0.5)) : units;
+            *whole++ = (uint16_t)std::min(65535, after - last);
+            last = after;
+        }
+        next = end, sum = so_far, before = last;
+    }
+};
 
 /* A function that is also compiled for wider registers; the program uses the one that fits the machine. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && \
@@ -175,15 +185,36 @@ static inline void rd_columns_to_bytes(const rd_eight *columns, int64_t step, in
     }
 }
 
+/* Outputs of some columns, which are made at once. */
+struct rd_tile {
+    int64_t x, width;        /* the first output, and how many */
+    int64_t left, right;     /* the inputs that they read */
+    int64_t taps;            /* of each */
+    const int64_t *offsets;  /* of each output's first input from `left` */
+    const uint16_t *weights; /* `taps` for each output, in units of 1/65536 */
+};
+
+enum : int64_t { RD_TILE = 1 << 16 }; /* numbers of a row that are resized at once, in and out */
+
+/* The first output behind a tile that begins with output x. A tile reads RD_TILE inputs at most, or has one
+ * output. */
+static inline int64_t rd_tile_end(const rd_axis &axis, int64_t x, int64_t width, int channels) {
+    const int64_t most = RD_TILE / channels;
+    int64_t end = std::min(width, x + most);
+    while (end - x > 1 && rd_first(axis, end - 1) + axis.taps - rd_first(axis, x) > most)
+        end = x + (end - x) / 2;
+    return end;
+}
+
 /* Make the outputs of eight rows at once: `columns` has the sums of each input pixel's channels, which
  * are pixels times 256. Half a unit for each tap compensates for the truncation. */
 template <int channels>
-static void rd_resize_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
-                              int64_t from, int64_t width, rd_eight *out) {
-    const int64_t taps = axis.taps;
+static void rd_resize_columns(const rd_eight *columns, const rd_tile &tile, rd_eight *out) {
+    const int64_t taps = tile.taps;
+    const uint16_t *weights = tile.weights;
     const rd_eight half = rd_all_eight((uint16_t)(128 + taps / 2));
-    for (int64_t x = 0; x < width; x++, out += channels, weights += taps) {
-        const rd_eight *pixel = columns + (axis.first[x] - from) * channels;
+    for (int64_t x = 0; x < tile.width; x++, out += channels, weights += taps) {
+        const rd_eight *pixel = columns + tile.offsets[x] * channels;
         rd_eight sums[channels];
         for (int c = 0; c < channels; c++)
             sums[c] = half;
@@ -202,30 +233,47 @@ enum { RD_FEW_TAPS = 16 }; /* beyond these, rounding and truncation would add up
 /* As rd_add_rows, with weights in units of 1/65536: for images that become much smaller. `work` has n
  * numbers. */
 RD_FOR_EACH_MACHINE
-static void rd_shrink_rows(const uint8_t *row, int64_t pitch, const uint16_t *weights, int64_t count,
-                           int64_t n, uint32_t *__restrict__ work, uint16_t *__restrict__ sums) {
+static void rd_shrink_rows(const uint8_t *row, int64_t pitch, rd_weights weights, int64_t n,
+                           uint32_t *__restrict__ work, uint16_t *__restrict__ sums) {
     for (int64_t i = 0; i < n; i++) work[i] = 128;
-    for (int64_t k = 0; k < count; k++, row += pitch) {
-        const uint32_t weight = weights[k];
-        for (int64_t i = 0; i < n; i++) work[i] += weight * row[i];
+    for (int64_t k = 0; k < weights.taps; k++, row += pitch) {
+        uint16_t weight;
+        weights.write(1, &weight);
+        for (int64_t i = 0; i < n; i++) work[i] += (uint32_t)weight * row[i];
     }
     for (int64_t i = 0; i < n; i++) sums[i] = (uint16_t)(work[i] >> 8);
 }
 
+typedef uint32_t rd_wide __attribute__((vector_size(32)));
+
+/* Add `count` inputs to the sums of one output's channels. */
+template <int channels>
+static inline void rd_add_columns(const rd_eight *columns, const uint16_t *weights, int64_t count,
+                                  rd_wide *sums) {
+    for (int c = 0; c < channels; c++) {
+        const rd_eight *pixel = columns + c;
+        rd_wide sum = sums[c];
+        for (int64_t k = 0; k < count; k++, pixel += channels)
+            sum += __builtin_convertvector(*pixel, rd_wide) * (uint32_t)weights[k];
+        sums[c] = sum;
+    }
+}
+
+/* Write the output of which these are the sums. */
+template <int channels> static inline void rd_write_sums(const rd_wide *sums, rd_eight *out) {
+    for (int c = 0; c < channels; c++)
+        out[c] = __builtin_convertvector((sums[c] + (1u << 23)) >> 24, rd_eight);
+}
+
 /* As rd_resize_columns, truncated only at the end: for images that become much smaller. */
 template <int channels>
-static void rd_shrink_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
-                              int64_t from, int64_t width, rd_eight *out) {
-    typedef uint32_t wide __attribute__((vector_size(32)));
-    const int64_t taps = axis.taps;
-    for (int64_t x = 0; x < width; x++, out += channels, weights += taps)
-        for (int c = 0; c < channels; c++) {
-            const rd_eight *pixel = columns + (axis.first[x] - from) * channels + c;
-            wide sum = {};
-            for (int64_t k = 0; k < taps; k++, pixel += channels)
-                sum += __builtin_convertvector(*pixel, wide) * (uint32_t)weights[k];
-            out[c] = __builtin_convertvector((sum + (1u << 23)) >> 24, rd_eight);
-        }
+static void rd_shrink_columns(const rd_eight *columns, const rd_tile &tile, rd_eight *out) {
+    for (int64_t x = 0; x < tile.width; x++, out += channels) {
+        rd_wide sums[channels] = {};
+        rd_add_columns<channels>(columns + tile.offsets[x] * channels, tile.weights + x * tile.taps,
+                                 tile.taps, sums);
+        rd_write_sums<channels>(sums, out);
+    }
 }
 
 #if defined(__x86_64__)
@@ -290,13 +338,12 @@ RD_SIXTEEN static void rd_columns_to_bytes(const rd_sixteen *columns, int64_t st
 }
 
 template <int channels>
-RD_SIXTEEN static void rd_resize_columns(const rd_sixteen *columns, const rd_axis &axis,
-                                         const uint16_t *weights, int64_t from, int64_t width,
-                                         rd_sixteen *out) {
-    const int64_t taps = axis.taps;
+RD_SIXTEEN static void rd_resize_columns(const rd_sixteen *columns, const rd_tile &tile, rd_sixteen *out) {
+    const int64_t taps = tile.taps;
+    const uint16_t *weights = tile.weights;
     const __m256i half = _mm256_set1_epi16((short)(128 + taps / 2));
-    for (int64_t x = 0; x < width; x++, out += channels, weights += taps) {
-        const rd_sixteen *pixel = columns + (axis.first[x] - from) * channels;
+    for (int64_t x = 0; x < tile.width; x++, out += channels, weights += taps) {
+        const rd_sixteen *pixel = columns + tile.offsets[x] * channels;
         __m256i sums[channels];
         for (int c = 0; c < channels; c++)
             sums[c] = half;

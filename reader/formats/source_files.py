@@ -1,0 +1,149 @@
+"""The files of a table: which of a folder, what kind each is, and columns that folders name.
+
+Imports the errors and how files are opened. Reads names, and the first bytes of files; nothing here
+needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from reader.errors import ConfigError, remedy_for
+from reader.files import open_regular
+
+__all__ = ["ARROW", "CSV", "JSON", "PARQUET", "STREAM", "SourceFile", "files_of", "unreadable"]
+
+PARQUET, ARROW, STREAM, CSV, JSON = "Parquet", "Arrow", "Arrow stream", "CSV", "JSON lines"
+_BEGINS = {b"PAR1": PARQUET, b"ARROW1": ARROW, b"\xff\xff\xff\xff": STREAM}
+_SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+_TEXTS = {".csv": CSV, ".tsv": CSV, ".jsonl": JSON, ".ndjson": JSON, ".json": JSON}
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_REFUSED = {  # by how a file begins
+    b"FEA1": "is a Feather file of version 1: write it anew as version 2",
+    b"PARE": "is an encrypted Parquet file: read it with its keys by pyarrow.parquet.ParquetFile("
+    "path, decryption_properties=...).read(), and pass that table",
+    b"ORC": "is an ORC file: read it by pyarrow.orc.read_table(path), and pass that table",
+}
+
+
+class SourceFile(NamedTuple):
+    """A file of a table.
+
+    Attributes:
+        path: of it.
+        kind: PARQUET, ARROW, STREAM, CSV or JSON.
+        packed: how it is compressed as a whole, as pyarrow names it; None: it is not.
+        keys: values by column that the names of its folders give, such as "year=2024"; None is a
+            null.
+    """
+
+    path: str
+    kind: str
+    packed: str | None
+    keys: dict[str, str | None]
+
+
+def files_of(source: str | list[str]) -> list[SourceFile]:
+    """Return the files of a path, a folder, or a list of paths.
+
+    Raises:
+        ConfigError: one cannot be read, or is no file of a table.
+    """
+    if isinstance(source, list):
+        return [_opened(path, {}) for path in source]
+    if not os.path.isdir(source):  # noqa: PTH112  # raises nothing: what is no path is refused later
+        return [_opened(source, {})]
+    found = list(_listed(source, {}))
+    if not found:
+        raise ConfigError(
+            f"the folder '{source}' has no file that ends in {', '.join((*_SUFFIXES, *_TEXTS))},"
+            f" but {len(os.listdir(source))} other entries: pass a folder with such files in it,"  # noqa: PTH208
+            " or a list of files"
+        )
+    first = found[0]
+    for path, keys in found:
+        if list(keys) != list(first[1]):
+            raise ConfigError(
+                f"'{first[0]}' and '{path}' lie in folders with other names of columns,"
+                f" {list(first[1])} and {list(keys)}: pass a list of files, or one of the folders"
+            )
+    return [_opened(path, keys) for path, keys in found]
+
+
+def unreadable(path: str, error: Exception) -> ConfigError:
+    """Return the error of a file that the system does not give."""
+    remedy = "pass the path of a Parquet or Arrow file that you may read, or a folder of them"
+    if not isinstance(error, PermissionError):  # whose usual remedy is of system calls
+        remedy = remedy_for(error, remedy)
+    return ConfigError(f"{path!r} cannot be read as a table: {error}; {remedy}")
+
+
+def _listed(
+    folder: str, keys: dict[str, str | None]
+) -> Iterator[tuple[str, dict[str, str | None]]]:
+    """Yield the files of a folder by name, then those of its folders NAME=VALUE."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    names = [name for name in names if not name.startswith((".", "_"))]
+    found = [name for name in names if name.lower().endswith(_SUFFIXES)]
+    if not found:  # texts beside them are something else, such as a description
+        found = [name for name in names if _text_kind(name)[0] is not None]
+    found = [name for name in found if not os.path.isdir(os.path.join(folder, name))]  # noqa: PTH112, PTH118
+    yield from ((os.path.join(folder, name), keys) for name in found)  # noqa: PTH118
+    for name in names:
+        key, is_key, value = name.partition("=")
+        inner = os.path.join(folder, name)  # noqa: PTH118
+        if not (key and is_key and os.path.isdir(inner)):  # noqa: PTH112
+            continue
+        if unquote(key) in keys:  # a link to a folder above it would have no end
+            raise ConfigError(
+                f"the folder '{inner}' names the column {unquote(key)!r} again: pass a list of"
+                " files"
+            )
+        plain = None if value == _NO_VALUE else unquote(value)
+        yield from _listed(inner, {**keys, unquote(key): plain})
+
+
+def _text_kind(path: str) -> tuple[str | None, str | None]:
+    """Return what kind of text a name ends in, and how the file is compressed."""
+    stem, suffix = os.path.splitext(path.lower())  # noqa: PTH122
+    packed = _PACKED.get(suffix)
+    if packed is not None:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    return _TEXTS.get(suffix), packed
+
+
+def _opened(path: str, keys: dict[str, str | None]) -> SourceFile:
+    """Return a file with its kind. ConfigError: it is no file of a table."""
+    try:
+        # an empty path is no file
+        with open(path, "rb", opener=open_regular) as file:
+            begin = file.read(8)
+    except (OSError, ValueError) as error:  # ValueError: no path has a null byte
+        raise unreadable(path, error) from error
+    kind, packed = _text_kind(path)
+    if kind is not None:
+        return SourceFile(path, kind, packed, keys)
+    for magic, kind in _BEGINS.items():
+        if begin.startswith(magic):
+            return SourceFile(path, kind, None, keys)
+    for magic, why in _REFUSED.items():
+        if begin.startswith(magic):
+            raise ConfigError(f"'{path}' {why}")
+    raise ConfigError(
+        f"'{path}' is neither a Parquet nor an Arrow file: it begins with {begin!r}, and those"
+        f" begin with {', '.join(map(repr, _BEGINS))}. The name of a text ends in"
+        f" {', '.join(_TEXTS)}, with or without {', '.join(_PACKED)}"
+    )
+
+
+def is_tabbed(path: str) -> bool:
+    """Whether the values of a CSV file are separated by tabs, by its name."""
+    return bool(re.search(r"\.tsv(\.\w+)?$", path.lower()))
