@@ -95,6 +95,10 @@ no-end | cjpeg | cjpeg $rgb >$tmp.j; head -c -2 $tmp.j >$out
 no-end-zeros-behind | cjpeg | cjpeg $rgb >$tmp.j; head -c -2 $tmp.j >$out; head -c 900 /dev/zero >>$out
 cut | cjpeg | cjpeg -quality 95 $rgb >$tmp.j; head -c $(( $(wc -c <$tmp.j) - 20 )) $tmp.j >$out
 cut-in-header | cjpeg | cjpeg $rgb >$tmp.j; head -c 200 $tmp.j >$out
+stray-bytes | cjpeg | cjpeg $rgb >$tmp.j; head -c 20 $tmp.j >$out; printf 'abc' >>$out; tail -c +21 $tmp.j >>$out
+fill-bytes | cjpeg | cjpeg $rgb >$tmp.j; head -c 20 $tmp.j >$out; printf '\\377\\377\\377' >>$out; tail -c +21 $tmp.j >>$out
+no-jfif | cjpeg | cjpeg $rgb >$tmp.j; head -c 2 $tmp.j >$out; tail -c +21 $tmp.j >>$out
+progressive-cut | cjpeg | cjpeg -progressive -quality 95 $rgb >$tmp.j; head -c $(( $(wc -c <$tmp.j) - 90 )) $tmp.j >$out
 magick | convert | convert $rgb -quality 85 jpg:$out
 magick-420-interlaced | convert | convert $rgb -sampling-factor 4:2:0 -interlace Plane jpg:$out
 magick-cmyk | convert | convert $rgb -colorspace CMYK jpg:$out
@@ -154,7 +158,7 @@ crushed | convert pngcrush | convert $rgba png:$tmp.png; pngcrush -q -brute $tmp
 animated | apngasm convert | convert $rgb png:$tmp.1.png; convert $other png:$tmp.2.png; apngasm $out $tmp.1.png $tmp.2.png
 turn-5 | convert exiftool | convert $rgb png:$out; exiftool -q -n -overwrite_original -Orientation=5 $out
 turn-xmp-6 | convert exiftool | convert $rgba png:$out; exiftool -q -n -overwrite_original -XMP-tiff:Orientation=6 $out
-cut | convert | convert $rgb png:$tmp.png; head -c $(( $(wc -c <$tmp.png) * 2 / 3 )) $tmp.png >$out
+cut | convert | convert $rgb png:$tmp.png; head -c $(( $(wc -c <$tmp.png) - 20 )) $tmp.png >$out
 zeros-behind | convert | convert $rgb png:$out; head -c 99 /dev/zero >>$out
 """
     f"""
@@ -178,6 +182,8 @@ optimized | convert gifsicle | convert -delay 10 $rgb $other $rgb gif:$tmp.gif; 
 commented | convert gifsicle | convert $rgb gif:$tmp.gif; gifsicle --comment 'a comment' --interlace --transparent '#ff0000' $tmp.gif -o $out
 bits | pamtotiff | pamtogif $bits >$out
 sorted | pamtotiff | pnmquant 17 $rgb 2>$tmp.q | pamtogif -sort -transparent red >$out
+page-larger | convert | convert -page 400x350+30+20 $rgba gif:$out
+page-smaller | convert | convert -page 3x2+1+1 $rgb gif:$out
 cut | convert | convert $rgb gif:$tmp.gif; head -c $(( $(wc -c <$tmp.gif) / 2 )) $tmp.gif >$out
 """
     f"""
@@ -197,6 +203,7 @@ opacity-coarse | convert cwebp | convert $rgba png:$tmp.png; cwebp -quiet -alpha
 few-colors | convert cwebp | convert $rgb -colors 7 png:$tmp.png; cwebp -quiet -lossless $tmp.png -o $out
 animated | convert cwebp | convert -delay 10 $rgb $other gif:$tmp.gif; gif2webp -quiet $tmp.gif -o $out
 animated-mixed | cwebp convert | convert $rgb png:$tmp.1.png; convert $rgba png:$tmp.2.png; img2webp -mixed $tmp.1.png $tmp.2.png -o $out 2>$tmp.e >$tmp.e
+animated-placed | convert cwebp | convert -page 400x350+11+5 $rgb -page 400x350+0+0 $rgba gif:$tmp.gif; gif2webp -quiet -mixed $tmp.gif -o $out
 profile | cwebp | cwebp -quiet $rgb -o $tmp.w; webpmux -set icc $profile $tmp.w -o $out
 turn-6 | cwebp exiftool | cwebp -quiet $rgb -o $out; exiftool -q -n -overwrite_original -Orientation=6 $out
 turn-xmp-3 | cwebp exiftool | cwebp -quiet -lossless $rgb -o $out; exiftool -q -n -overwrite_original -XMP-tiff:Orientation=3 $out
@@ -290,8 +297,8 @@ TIFF = _table(
             "lzma": "-c lzma",
             "zstd": "-c zstd",
             "webp": "-c webp",
-            "jpeg": "-c jpeg",
-            "jpeg-rgb": "-c jpeg:r:90",
+            "jpeg": "-c jpeg -r 16",
+            "jpeg-rgb": "-c jpeg:r:90 -r 8",
             "jpeg-tiles": "-c jpeg -t -w 16 -l 16",
             "lerc": "-c lerc",
             "tiles": "-c lzw -t -w 16 -l 32",
