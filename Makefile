@@ -21,13 +21,14 @@ export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs site build debug package \
 	wheels extras gpu gluon augmentation integrations cluster cluster-kills demo-cluster old-paddle \
-	simdev evidence sanitize nightly matrix format clean distclean
+	simdev evidence image-programs sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
 	@echo "make test     build, check, tests, those of tools, package, small demo: 8 minutes at most"
 	@echo "make quick    tests alone, without the slow ones    (ARGS=... goes to pytest)"
 	@echo "make evidence peers run again: their defects, and what was compared with their record"
+	@echo "make image-programs  what make evidence makes image files with: ImageMagick, ffmpeg, ... (Debian, as root)"
 	@echo "make nightly  all of it: test, debug build, sanitizers, evidence, peers apart, fuzzers, a soak"
 	@echo "make matrix   the tests under every Python that can be found (VERSIONS=3.12)"
 	@echo "make check    ruff, mypy --strict, layers, words"
@@ -126,6 +127,11 @@ evidence: $(VENV)/.has-test build
 	$(MAKE) integrations ARGS=
 	$(MAKE) cluster ARGS=
 	$(MAKE) cluster-kills
+
+# Without them make evidence says which kinds of image files it leaves out.
+image-programs: | $(PY)
+	apt-get install --yes --no-install-recommends \
+		$$($(PY) -c "from tools.foreign_images.kinds import PACKAGES; print(*sorted(PACKAGES.values()))")
 
 # The same tests on a core that checks every step; the release build is put back after.
 test-debug: $(VENV)/.has-test debug
