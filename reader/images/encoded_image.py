@@ -270,6 +270,8 @@ class EncodedImage(Image):
                 found = self._size_of(image)
                 if found != size:
                     raise ValueError(f"Pillow finds {found[0]} x {found[1]} pixels")
+                if self._kind == "JPEG" and self.channels == 1:
+                    image.draft("L", image.size)  # the luminance that the file stores
                 decoded = self._pixels_of(image)
         except pillow.ColorsError as error:
             raise ImageError(f"{self.name} {error}, or leave it out of the dataset") from error
