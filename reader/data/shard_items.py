@@ -13,7 +13,7 @@ from typing import Any
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["check_items", "items_at", "shard_items", "shard_positions"]
+__all__ = ["check_items", "is_indexed", "items_at", "shard_items", "shard_positions"]
 
 
 def shard_positions(positions: range, num_shards: int, index: int, contiguous: bool) -> range:
@@ -52,7 +52,7 @@ def shard_items(items: Any, splits: Iterable[tuple[int, int]], contiguous: bool)
             of the resulting shard into 2, makes 6 shards.
         contiguous: divide into runs of items; needs a length.
     """
-    if _is_indexed(items):
+    if is_indexed(items):
         positions = range(len(items))
         for num_shards, index in splits:
             positions = shard_positions(positions, num_shards, index, contiguous)
@@ -78,7 +78,7 @@ def items_at(items: Any, positions: Iterable[range]) -> Iterator[Any]:
         items: a sequence, a map-style dataset or an iterable.
         positions: ranges in ascending order, each past the end of the one before.
     """
-    if _is_indexed(items):
+    if is_indexed(items):
         count = len(items)
         for each in positions:
             for position in range(each.start, min(each.stop, count), each.step):
@@ -93,7 +93,7 @@ def items_at(items: Any, positions: Iterable[range]) -> Iterator[Any]:
 
 def check_items(items: Any, contiguous: bool) -> None:
     """Refuse what `shard_items` cannot divide into shards."""
-    if isinstance(items, type) or not (_is_indexed(items) or hasattr(type(items), "__iter__")):
+    if isinstance(items, type) or not (is_indexed(items) or hasattr(type(items), "__iter__")):
         raise ConfigTypeError(
             f"shard() takes a sequence or an iterable, got {got(items)}. Pass what holds or yields"
             " the items."
@@ -105,7 +105,7 @@ def check_items(items: Any, contiguous: bool) -> None:
         )
 
 
-def _is_indexed(items: Any) -> bool:
+def is_indexed(items: Any) -> bool:
     """Say whether the items have positions; those of a mapping have keys instead."""
     if is_iterable_dataset(items):
         return False

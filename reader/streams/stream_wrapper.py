@@ -18,7 +18,7 @@ from typing import Any
 from reader._core.interpreter.signals import draw_into
 from reader.checks import described, has_method, refuse_text
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
-from reader.data.shard_items import shard_items
+from reader.data.shard_items import is_indexed, shard_items
 from reader.data.wrapped import set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
 from reader.orders.base_sampler import has_state
@@ -180,9 +180,10 @@ class SourceIterator:
         kind = type(dataset).__name__
         self._name = kind if name is None else f"source {name!r} ({kind})"
         self._is_shared = info is not None and info.worker_type == "thread" and info.num_workers > 1
-        # of these no code of the user's divides the items among workers
-        self._divides = info is not None and info.num_workers > 1 and _is_sequence(dataset)
-        self._share = (1, 0) if info is None else (info.num_workers, info.id)
+        # None: the dataset divides its items among workers itself, or there are no workers
+        self._share: tuple[int, int] | None = None
+        if info is not None and info.num_workers > 1 and is_indexed(dataset):
+            self._share = info.num_workers, info.id
         self.errors = 0
         # the last two: (key, state, errors before)
         self._checkpoints: list[tuple[int, Any, int]] = []
@@ -193,10 +194,10 @@ class SourceIterator:
         self._phase = _Phase.OVER
         dataset = self._dataset
         items: Any
-        if self._divides:
-            items = shard_items(dataset, [self._share], contiguous=False)
-        else:
+        if self._share is None:
             items = iter(dataset)
+        else:
+            items = shard_items(dataset, [self._share], contiguous=False)
         is_itself = items is dataset
         if is_itself and self._is_shared:
             raise DatasetError(
@@ -315,13 +316,6 @@ class SourceIterator:
             with suppress(Exception):
                 if self.draw(samples, count):
                     return  # this time there was none
-
-
-def _is_sequence(dataset: Any) -> bool:
-    """Whether it is a sequence or a map-style dataset: its items are those at its indices."""
-    if is_iterable_dataset(dataset) or hasattr(dataset, "keys"):  # its items are names of others
-        return False
-    return has_method(dataset, "__len__") and has_method(dataset, "__getitem__")
 
 
 def _check_state(has_it: bool) -> None:
