@@ -7,6 +7,7 @@ a worker ends its shard.
 
 from __future__ import annotations
 
+from bisect import bisect
 from typing import Any
 
 from reader._core.epoch.tasks import Task, TaskState, TaskTable
@@ -23,23 +24,16 @@ _MOST_TRIES = 2  # for a batch that found no memory
 
 
 class _Shard:
-    """What one worker yields of the dataset.
+    """The deaths at what one worker yields of the dataset.
 
     Attributes:
-        is_live: it is not exhausted.
         deaths: of its workers before the first answer.
-        ended_by: the deaths that ended it; empty: none.
+        ended_by: those that ended it; empty: none.
     """
 
-    def __init__(self, is_live: bool) -> None:
-        self.is_live = is_live
+    def __init__(self) -> None:
         self.deaths: list[Death] = []
         self.ended_by: list[Death] = []
-
-    def end(self, deaths: list[Death] | None = None) -> None:
-        """Note its end, and the deaths that caused it; those of an earlier call stand."""
-        self.is_live = False
-        self.ended_by = self.ended_by or deaths or []
 
 
 class StreamSource:
@@ -62,37 +56,34 @@ class StreamSource:
         self._table = table
         self._retries = retries
         known = table.worker_cursors.all
-        self._shards = [_Shard(not known[worker_id].is_ended) for worker_id in range(num_workers)]
+        self._in_order = table.in_order
+        self._shards = [_Shard() for _ in range(num_workers)]
+        self._live = [each for each in range(num_workers) if not known[each].is_ended]  # ascending
 
     # -- drawing ---------------------------------------------------------------------------------
 
     def draw(self) -> Task | None:
         """Draw a task for the worker whose turn it is; None: every shard has ended."""
-        table, shards = self._table, self._shards
-        worker_id = table.last_worker
-        for _ in shards:
-            worker_id = (worker_id + 1) % len(shards)
-            if shards[worker_id].is_live:
-                break
-        else:
+        table, live = self._table, self._live
+        if not live:
             return None
-        if not table.in_order:  # skip workers that have more tasks than another one
-            loads = table.loads()
-            turns = (*range(worker_id, len(shards)), *range(worker_id))
-            live = [each for each in turns if shards[each].is_live]
-            worker_id = min(live, key=loads.__getitem__)
-        return table.draw(_NEXT, b"", worker_id, is_ready=True)
+        at = bisect(live, table.last_worker) % len(live)
+        worker_id = live[at]
+        if not self._in_order:  # skip workers that have more tasks than another one
+            worker_id = min(live[at:] + live[:at], key=table.loads().__getitem__)
+        return table.draw(_NEXT, b"", worker_id, True)
 
     def encode(self, task: Task) -> None:
         """Do nothing: each task is drawn ready for sending."""
 
     def note_shard_end(self, worker_id: int) -> None:
         """Skip a worker from now on."""
-        self._shards[worker_id].end()
+        if worker_id in self._live:
+            self._live.remove(worker_id)
 
     def is_live(self, worker_id: int) -> bool:
         """Whether the worker is not exhausted."""
-        return self._shards[worker_id].is_live
+        return worker_id in self._live
 
     # -- what went wrong -------------------------------------------------------------------------
 
@@ -122,7 +113,7 @@ class StreamSource:
         )
         # those asked again come first: their turn is the earliest
         mine = [task for task in mine if task in lost or task.state == TaskState.HELD]
-        if death.is_used_up or not shard.is_live:
+        if death.is_used_up or not self.is_live(worker_id):
             # exhausted, or its end is on the way: it does not begin anew
             self._end_by(shard, worker_id, [death])
             if any(task.kind == TaskKind.TASK_AGAIN for task in mine):
@@ -158,7 +149,8 @@ class StreamSource:
         return [task for task in self._table.those(TaskState.ASIDE) if task.worker == worker_id]
 
     def _end_by(self, shard: _Shard, worker_id: int, deaths: list[Death]) -> None:
-        shard.end(deaths)
+        self.note_shard_end(worker_id)
+        shard.ended_by = shard.ended_by or deaths
         for task in self._aside_of(worker_id):
             task.note_deaths(shard.ended_by)  # a task that was to be asked for again is lost
 

@@ -80,6 +80,10 @@ class WorkerCursor:
 
     def count(self, task: Task, batch_size: int) -> None:
         """Count a batch, an exception in its place, an end, or a death, which is both of these."""
+        if task.is_full:
+            self.made += 1
+            self.full += 1
+            return
         self.is_ended |= task.is_end
         if task.is_error or not task.is_end:
             self.made += 1

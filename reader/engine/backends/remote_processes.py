@@ -16,7 +16,7 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
-from reader.cluster.line import Capacity, Ended, InFlight, LaunchRequest
+from reader.cluster.line import Capacity, Ended, InFlight, LaunchRequest, Started
 from reader.cluster.ray_backend import Ray
 from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError
@@ -204,13 +204,14 @@ class RemoteProcesses(WorkerProcesses):
 
     def _hear(self) -> None:
         """Note the messages of the lander."""
+        told: Capacity | InFlight | Started
         for told in () if self._control is None else self._control.heard():
             if isinstance(told, Capacity):
                 self._capacity = told.num_workers
             elif isinstance(told, InFlight):
                 self._wanted = told.tasks
             else:
-                self._remote[told.worker].note_start(told.host, told.pid)
+                self._remote[told.worker_id].note_start(told.host, told.pid)
 
     def stop(self) -> None:
         """Stop the lander and its actors."""

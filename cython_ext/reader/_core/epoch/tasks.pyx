@@ -85,6 +85,11 @@ cdef class Task:
             return decode_task(self.kind, self.payload)
         return self.payload if self.kind == TaskKind.TASK_KEYS else [self.payload]
 
+    @property
+    def is_full(self):
+        """Whether it is a full batch and nothing came with it: no snapshot, no exception, no end."""
+        return self.snapshot is None and self.drawn is None and not self.is_error and not self.is_end
+
     def note_answer(self, snapshot, unsigned long long log_number=0, bint is_end=False):
         """Note what came with the answer: the snapshot, the place in the log of times, the end of the shard."""
         self.snapshot, self.log_number, self.is_end = snapshot, log_number, is_end
@@ -177,11 +182,10 @@ cdef class TaskTable:
     cdef int move(self, Task task, TaskState to) except -1:
         """Make a transition. Nothing else changes a task's state."""
         cdef TaskState before = task.state
-        if not FOLLOWS[<int>before] >> <int>to & 1 or (before == GONE and task.number in self.tasks):
+        if (not FOLLOWS[<int>before] >> <int>to & 1
+                or (before == GONE and self.tasks.setdefault(task.number, task) is not task)):
             raise InternalError(f"{task!r} cannot become {TaskState(to).name}")
-        if before == GONE:
-            self.tasks[task.number] = task
-        elif to == GONE:
+        if to == GONE:
             del self.tasks[task.number]
         self.counts[<int>before] -= 1
         self.counts[<int>to] += 1

@@ -237,7 +237,7 @@ static void rd_shrink_rows(const uint8_t *row, int64_t pitch, rd_weights weights
                            uint32_t *__restrict__ work, uint16_t *__restrict__ sums) {
     for (int64_t i = 0; i < n; i++) work[i] = 128;
     for (int64_t k = 0; k < weights.taps; k++, row += pitch) {
-        uint16_t weight;
+        uint16_t weight = 0;
         weights.write(1, &weight);
         for (int64_t i = 0; i < n; i++) work[i] += (uint32_t)weight * row[i];
     }

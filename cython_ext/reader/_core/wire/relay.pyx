@@ -107,7 +107,7 @@ cdef class AnswerRelay:
         if record.kind == RD_BATCH:
             made = (<const char*>&rd_noted_at(self.channel.arena.c, 0, self.head - 1).made)[:sizeof(rd_made)]
         start = <char*>self.channel.arena.c.base + slot.start
-        data = np.frombuffer(PyMemoryView_FromMemory(start, max(used, 1), PyBUF_WRITE), np.uint8)[:used]
+        data = np.frombuffer(PyMemoryView_FromMemory(start, max(<Py_ssize_t>used, 1), PyBUF_WRITE), np.uint8)[:used]
         return Answer(record.kind, slot.nfields, slot.objects, slot.objects_nbytes, record.attached_nbytes,
                       record.has_fields_within, record.payload_sum, record.schema, None, made), data
 
