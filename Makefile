@@ -150,7 +150,7 @@ nightly:
 	$(MAKE) old-paddle
 	$(MAKE) gluon
 	$(MAKE) augmentation
-	$(PY) -m pytest -n 2 --timeout 0 --hypothesis-profile nightly tests/fuzz
+	$(PY) -m pytest -n 2 --timeout 0 -o faulthandler_timeout=7200 --hypothesis-profile nightly tests/fuzz
 	$(PY) -W ignore -m tools.fuzz_pixels --count 200000
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20

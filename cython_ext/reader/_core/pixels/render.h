@@ -396,9 +396,12 @@ static void rd_write_turned_columns(const uint8_t *from, int64_t pitch, const rd
     out += (to.flips_columns ? to.width - number - count : number) * channels;
     if (to.flips_columns)
         from += (count - 1) * pitch, pitch = -pitch;
-    for (int64_t y = 0; y < to.height; y += RD_AT_ONCE)
+    for (int64_t y = 0; y < to.height; y += RD_AT_ONCE) {
+        const int64_t next = y + RD_AT_ONCE;
+        rd_fetch_rows(out + next * down, down, std::min<int64_t>(RD_AT_ONCE, to.height - next), count * channels);
         rd_turn<channels>(from + y * channels, pitch, count, std::min<int64_t>(RD_AT_ONCE, to.height - y),
                           out + y * down, down, 0);
+    }
 }
 
 /* Write a turned output from the same part in the image's order.  Throws std::bad_alloc. */

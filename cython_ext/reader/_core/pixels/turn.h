@@ -3,6 +3,7 @@
 #ifndef READER_CORE_TURN_H
 #define READER_CORE_TURN_H
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -63,6 +64,15 @@ static inline bool rd_has_shuffle() { return false; }
 static inline int64_t rd_reverse_pixels(const uint8_t *, uint8_t *, int64_t) { return 0; }
 static inline int64_t rd_turn_pixels(const uint8_t *, int64_t, int64_t, uint8_t *, int64_t) { return 0; }
 #endif
+
+/* Have the processor fetch `nbytes` of `count` rows that are written next: their lines lie too far apart for it
+ * to foresee. A count below 1 is none. */
+static inline void rd_fetch_rows(const uint8_t *rows, int64_t pitch, int64_t count, int64_t nbytes) {
+    enum : int64_t { LINE = 64 };
+    for (int64_t k = 0; k < count; k++, rows += pitch)
+        for (int64_t i = 0; i < nbytes + LINE; i += LINE)
+            __builtin_prefetch(rows + std::min(i, nbytes - 1), 1);
+}
 
 /* Take `count` columns of `from`, of `height` rows, as rows: number k goes to `out` + k * pitch. With a
  * `c_step` each channel goes to a row of its own, so many bytes from that before. */
