@@ -23,6 +23,7 @@ _SIGNATURES = (
     (b"GIF87a", "GIF"),
     (b"GIF89a", "GIF"),
     *((b"P%d" % number, "PPM") for number in range(1, 7)),
+    (b"Pf", "PPM"),  # of floats, which is grey
     (b"BM", "BMP"),
     (b"II*\0", "TIFF"),
     (b"MM\0*", "TIFF"),

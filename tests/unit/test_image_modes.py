@@ -132,6 +132,14 @@ DEEP: dict[str, tuple[bytes, str, list[int], list[int]]] = {
         encoded(numbers([0, 0.5, 0.75, 1], np.float32)),
         *("F", [0, 128, 191, 255], [0, 0, 0, 1]),
     ),
+    "PFM of grey": (
+        b"Pf\n4 1\n-1.0\n" + numbers([0, 0.5, 0.75, 1], "<f4").tobytes(),
+        *("F", [0, 128, 191, 255], [0, 0, 0, 1]),
+    ),
+    "PFM of grey, big-endian": (
+        b"Pf\n4 1\n1.0\n" + numbers([0, 0.5, 0.75, 1], ">f4").tobytes(),
+        *("F", [0, 128, 191, 255], [0, 0, 0, 1]),
+    ),
 }
 
 

@@ -22,7 +22,6 @@ __all__ = ["Difference", "Refused", "differences", "reference", "table", "unlike
 
 #: the kinds of the page, by Pillow's names: what is of no such kind has to be refused
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000")
-FLOATS = b"Pf"  # of a PFM, which Pillow takes for a PPM, and the page does not name
 HEIF = (b"ftypheic", b"ftypheix", b"ftypmif1")
 JPEG_LEVELS = 2  # that a JPEG may differ from Pillow's, as the page says
 FILTER_LEVELS = 2  # that Pillow's filter rounds off between its two passes
@@ -196,8 +195,6 @@ def _opened(path: Path) -> Any:
         from pillow_heif import HeifImageFile
 
         return HeifImageFile(path)
-    if head.startswith(FLOATS):
-        raise ValueError("a file of floats")
     return Image.open(path, formats=FORMATS)
 
 
