@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.formats.arrow_source import ArrowSource, pyarrow
-from reader.formats.arrow_types import is_binary, is_text, number_type
+from reader.formats.arrow_types import is_binary, is_text, number_type, of_nulls
 
 __all__ = ["ArrowColumn"]
 
@@ -75,6 +75,7 @@ class ArrowColumn:
         self._pa = pyarrow()
         self._type = source.types[name]
         self._leaf: Any = None  # the type of Arrow that numbers have, within lists, too
+        self._item: Any = None  # that of a row of numbers, or of an item of a list
         self._codes: dict[Any, int] = {}
         self._is_fixed = categories is not None
         self._unknown: int | None = None
@@ -83,8 +84,8 @@ class ArrowColumn:
         self._without_code = np.empty(0, bool)
         is_category = isinstance(as_dtype, str) and as_dtype == _CATEGORY
         wanted = None if as_dtype is None or is_category else self._as_dtype(as_dtype)
-        if wanted is not None and self._pa.types.is_null(self._type):
-            self._type = self._pa.from_numpy_dtype(wanted)
+        if wanted is not None:
+            self._type = of_nulls(self._pa, self._type, self._pa.from_numpy_dtype(wanted))
         self._is_asked = wanted is not None
         self._read = self._look(is_category or self._is_fixed, wanted)  # before a cast
         if wanted is not None and self._leaf is None:
@@ -168,12 +169,13 @@ class ArrowColumn:
 
     def _lists(self, array: Any) -> tuple[Numbers, Any]:
         """Return how many items each list has, none where it is null, and all items."""
-        array = array.cast(self._pa.large_list(array.type.value_type))
-        lengths = np.diff(_ends_of(array))
-        if array.null_count:
-            if self._null_list is None:
-                self._refuse_nulls()
-            lengths[_nulls(array)] = 0
+        from pyarrow import compute
+
+        if array.null_count and self._null_list is None:
+            self._refuse_nulls()
+        # no cast to another kind of list: of lists of nulls Arrow's loses items
+        lengths = compute.list_value_length(array).fill_null(0)
+        lengths = np.array(lengths.cast(self._pa.int64()))
         return lengths, array.flatten()  # what lies under a null list is left out
 
     def _pieces_of_lists(self, array: Any) -> tuple[list[Numbers], Numbers, Numbers]:
@@ -199,6 +201,7 @@ class ArrowColumn:
         types, type_ = self._pa.types, self._type
         kinds: list[str] = []
         while True:
+            self._item = type_
             self.shape, type_ = self._stored(type_)
             if is_text(types, type_) or is_binary(types, type_):
                 kinds += ["list"] * len(self.shape)
@@ -393,6 +396,8 @@ class ArrowColumn:
     def _plain(self, array: Any) -> tuple[Numbers, Numbers | None]:
         """Return the numbers in a column one after the other, and which are null; None: none."""
         empty, types = None, self._pa.types
+        if types.is_null(array.type):
+            array = self._pa.nulls(len(array), self._item)
         while True:
             if array.null_count:
                 own = _nulls(array)
@@ -427,7 +432,7 @@ class ArrowColumn:
         if types.is_integer(array.type) or types.is_floating(array.type):
             return array
         try:
-            return array.cast(self._leaf)  # nulls alone, or times in another unit
+            return array.cast(self._leaf)  # times in another unit
         except self._pa.ArrowException as error:
             raise ConfigError(
                 f"the column {self.name!r} of {self._source.name} is {array.type} in one file, and"

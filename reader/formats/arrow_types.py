@@ -20,6 +20,7 @@ __all__ = [
     "is_text",
     "no_such_column",
     "number_type",
+    "of_nulls",
     "path_of",
     "promoted",
     "select",
@@ -169,6 +170,19 @@ def promoted(pa: Any, one: Any, other: Any) -> Any | None:
         return pa.unify_schemas(fields, promote_options="permissive").field(0).type
     except pa.ArrowException:
         return None
+
+
+def of_nulls(pa: Any, type_: Any, leaf: Any) -> Any:
+    """Return a type with `leaf` in the place of the type of nulls alone, within lists, too."""
+    types, inner, sizes = pa.types, type_, []
+    while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        sizes.append(getattr(inner, "list_size", -1))  # -1: of any length
+        inner = inner.value_type
+    if not types.is_null(inner):
+        return type_
+    for size in reversed(sizes):
+        leaf = pa.list_(leaf, size)
+    return leaf
 
 
 def number_type(types: Any, type_: Any) -> np.dtype[Any] | None:

@@ -157,7 +157,9 @@ class FileSource(ArrowSource):
         with pa.memory_map(file.path) as mapped:
             schema = _arrow_schema(pa, file, mapped)
             # of compressed columns only the first is decompressed
-            return schema, sum(each.num_rows for each in _arrow_batches(pa, file, mapped, [0]))
+            return schema, sum(
+                each.num_rows for each in _arrow_batches(pa, file, mapped, [0][: len(schema)])
+            )
 
     def _tables_of(self, number: int, names: list[str]) -> Iterator[Any]:
         """Yield the rows of a file as tables that have some columns, and perhaps more."""
@@ -184,7 +186,7 @@ class FileSource(ArrowSource):
             schema = _arrow_schema(pa, file, mapped)
             paths = [path_of(pa, schema, name) for name in names]
             # one at least, which says how many rows there are
-            columns = sorted({path[0] for path in paths if path is not None}) or [0]
+            columns = sorted({path[0] for path in paths if path is not None}) or [0][: len(schema)]
             for batch in _arrow_batches(pa, file, mapped, columns):
                 yield pa.Table.from_batches([batch])
 

@@ -22,6 +22,7 @@ _BEGINS = {b"PAR1": PARQUET, b"ARROW1": ARROW, b"\xff\xff\xff\xff": STREAM}
 _SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
 _TEXTS = {".csv": CSV, ".tsv": CSV, ".jsonl": JSON, ".ndjson": JSON, ".json": JSON}
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_SPLITS = "dataset_dict.json"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = {  # by how a file begins
     b"FEA1": "is a Feather file of version 1: write it anew as version 2",
@@ -58,6 +59,12 @@ def files_of(source: str | list[str]) -> list[SourceFile]:
         return [_opened(path, {}) for path in source]
     if not os.path.isdir(source):  # noqa: PTH112  # raises nothing: what is no path is refused later
         return [_opened(source, {})]
+    if os.path.isfile(os.path.join(source, _SPLITS)):  # noqa: PTH113, PTH118
+        splits = sorted(each.name for each in os.scandir(source) if each.is_dir())
+        raise ConfigError(
+            f"the folder '{source}' has {_SPLITS}: the library `datasets` saved several splits"
+            f" there, each in a folder of its own. Pass one of these folders: {', '.join(splits)}"
+        )
     found = list(_listed(source, {}))
     if not found:
         raise ConfigError(

@@ -73,6 +73,8 @@ def table_source(source: Any, asked: Sequence[str] | None) -> ArrowSource:
 
 
 def _checked(source: ArrowSource) -> ArrowSource:
+    if not source.types:
+        raise ConfigError(f"{source.name} has no columns: pass a table with one at least")
     if not source.count:
         raise ConfigError(f"{source.name} has 0 rows: pass a table with one at least")
     return source

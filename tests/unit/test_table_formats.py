@@ -47,6 +47,38 @@ def stream(path: Path, table: Any, rows: int = 2) -> Path:
 # -- Arrow streams ---------------------------------------------------------------------------------
 
 
+def test_a_folder_of_several_splits_is_refused_and_its_splits_named(tmp_path: Path) -> None:
+    """Its description is JSON: read as rows it would be a table of one row."""
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        stream(tmp_path / split / "data-00000-of-00001.arrow", TABLE)
+    match = r"has dataset_dict.json: .* Pass one of these folders: test, train$"
+    with pytest.raises(ConfigError, match=match):
+        TableRows(tmp_path)
+    assert plain(TableRows(tmp_path / "train")) == ROWS
+
+
+def test_a_table_without_columns_is_refused_as_that(tmp_path: Path) -> None:
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    lines, written = tmp_path / "t.jsonl", tmp_path / "t.arrow"
+    lines.write_text("{}\n{}\n")
+    with pa.ipc.new_file(str(written), empty.schema) as out:
+        out.write_batch(empty)
+    for source in (lines, written, stream(tmp_path / "s.arrow", pa.table(empty)), pa.table(empty)):
+        with pytest.raises(ConfigError, match="has no columns: pass a table with one at least"):
+            TableRows(source)
+
+
+def test_files_without_columns_of_their_own_have_those_of_their_folders(tmp_path: Path) -> None:
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    for year in (1, 2):
+        (tmp_path / f"year={year}").mkdir()
+        with pa.ipc.new_file(str(tmp_path / f"year={year}" / "t.arrow"), empty.schema) as out:
+            out.write_batch(empty)
+    assert plain(TableRows(tmp_path)) == [{"year": 1}] * 2 + [{"year": 2}] * 2
+
+
 def test_a_folder_of_arrow_streams_is_a_table(tmp_path: Path) -> None:
     """As the library `datasets` saves one: streams, and descriptions beside them."""
     stream(tmp_path / "data-00000-of-00002.arrow", TABLE)

@@ -269,3 +269,63 @@ def test_a_column_of_nulls_alone_is_rows_of_the_type_that_is_asked_for() -> None
     assert values(rows, "x") == [-1, -1]
     with pytest.raises(ConfigError, match=r"is null, which cannot be rows of arrays"):
         TableRows(table)
+
+
+FIXED = pa.list_(pa.float32(), 2)
+TENSOR = pa.fixed_shape_tensor(pa.float32(), [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("values_", "row"),
+    [
+        (pa.array([[1, 2]], FIXED), np.full(2, np.nan)),
+        (pa.array([[[1, 2]]], pa.list_(FIXED, 1)), np.full((1, 2), np.nan)),
+        (
+            pa.ExtensionArray.from_storage(
+                TENSOR, pa.array([[1, 2, 3, 4]], pa.list_(pa.float32(), 4))
+            ),
+            np.full((2, 2), np.nan),
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_nulls_alone_in_one_file_are_rows_as_long_as_in_the_others(
+    tmp_path: Path, values_: Any, row: Any, is_first: bool
+) -> None:
+    tables = [pa.table({"x": pa.nulls(2)}), pa.table({"x": values_})]
+    written(tmp_path, *(tables if is_first else tables[::-1]))
+    rows = TableRows(tmp_path)
+    found = [rows[k]["x"] for k in ((0, 1) if is_first else (1, 2))]
+    np.testing.assert_array_equal(found, [row, row])
+    assert not np.isnan(rows[2 if is_first else 0]["x"]).any()
+
+
+def test_items_that_are_nulls_alone_in_one_file_are_as_long_as_in_the_others(
+    tmp_path: Path,
+) -> None:
+    some = pa.array([[[1, 2]]], pa.list_(FIXED))
+    written(tmp_path, pa.table({"x": [[None], []]}), pa.table({"x": some}))
+    rows = TableRows(tmp_path)
+    assert [rows[k]["x"].shape for k in range(3)] == [(1, 2), (0, 2), (1, 2)]
+    assert np.isnan(rows[0]["x"]).all()
+
+
+def test_lists_of_lists_of_nulls_alone_keep_all_their_items(tmp_path: Path) -> None:
+    nulls = pa.table({"x": [[[None, None]], [[None], [None] * 3]]})
+    written(tmp_path, nulls, pa.table({"x": [[[1.5]]]}))
+    found = [[len(each) for each in row["x"]] for row in TableRows(tmp_path)]
+    assert found == [[2], [1, 3], [1]]
+
+
+def test_nulls_alone_within_lists_are_of_the_type_that_is_asked_for() -> None:
+    rows = TableRows(pa.table({"x": [[None], []]}), as_dtype={"x": "float32"})
+    assert [rows[k]["x"].dtype.name for k in range(2)] == ["float32"] * 2
+    assert np.isnan(rows[0]["x"]).tolist() == [True]
+    deep = pa.table({"x": [[[None, None]], [], [[None], [None] * 3]]})
+    rows = TableRows(deep, as_dtype={"x": "int8"}, fill_null={"x": 3})
+    found = [[each.tolist() for each in row["x"]] for row in rows]
+    assert found == [[[3, 3]], [], [[3], [3, 3, 3]]]
+    fixed = pa.table({"x": pa.array([[None, None]], pa.list_(pa.null(), 2))})
+    assert values(TableRows(fixed, as_dtype={"x": "int8"}, fill_null={"x": 3}), "x") == [[3, 3]]
+    with pytest.raises(ConfigError, match=r"is list<item: null>, which cannot be rows of arrays"):
+        TableRows(pa.table({"x": [[], []]}))
