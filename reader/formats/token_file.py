@@ -141,14 +141,14 @@ def _read_header(
     Raises:
         ConfigError: it is a shard whose header does not fit the file or `dtype`, or is text.
     """
-    if len(begin) >= _SHARD_NBYTES:
+    if len(begin) >= 3 * _SHARD.itemsize:
         magic, version, count = map(int, np.frombuffer(begin, _SHARD, 3))
         if magic == _EVALUATION and version == 1:
             raise ConfigError(
                 f"'{path}' is a file of llm.c with questions to evaluate a model by (magic number"
                 f" {magic}), and no text to train on: pass a shard of its training text"
             )
-        if magic in _SHARD_MAGICS and 0 < version < 256 and count >= 0:
+        if magic in _SHARD_MAGICS and 0 < version < 256:
             return _SHARD_NBYTES, _type_of_shard(path, magic, version, count, size, dtype)
     if (dtype is None or dtype.itemsize > 1) and _is_text(begin):
         shown = bytes(begin[:24])
@@ -173,7 +173,7 @@ def _type_of_shard(
         )
     if dtype is not None and dtype != found:
         raise ConfigError(f"{what} of {found.name}, and dtype is {dtype}: leave dtype out")
-    has = (size - _SHARD_NBYTES) / found.itemsize
+    has = max(0, size - _SHARD_NBYTES) / found.itemsize  # it may end within its header
     if has != count:
         raise ConfigError(
             f"{what} of {count:,} tokens by its header, and {has:,.12g} follow: it is cut off, or"

@@ -327,6 +327,8 @@ def test_a_shard_without_tokens_has_none(tmp_path: Path) -> None:
         (shard(count=101, rest=TOKENS.tobytes()), {}, "101 tokens by its header, and 100 follow"),
         (shard(rest=TOKENS.tobytes()[:-1]), {}, "100 tokens by its header, and 99.5 follow"),
         (shard(rest=bytes(202)), {}, "and 101 follow: .* or pass header=1024 to take what is"),
+        (shard(count=-5, rest=TOKENS.tobytes()), {}, "-5 tokens by its header, and 100 follow"),
+        (shard()[:500], {}, "100 tokens by its header, and 0 follow: it is cut off"),
         (shard(version=2, rest=TOKENS.tobytes()), {}, "of version 2, which is not known: pass"),
         (
             shard(rest=TOKENS.tobytes()),
