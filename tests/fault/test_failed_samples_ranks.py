@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 RANKS = 4
 
 PROGRAM = """
-import json, os, random, signal, sys
+import contextlib, json, os, random, signal, sys
 from pathlib import Path
 import numpy as np
 import torch
@@ -64,7 +64,8 @@ if __name__ == "__main__":
             draft.rename(folder / f"state{rank}.{steps}")
         if chance.random() < 0.01:
             for status in loader.workers():
-                os.kill(status.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # another rank killed it
+                    os.kill(status.pid, signal.SIGKILL)
     log.flush()
     (folder / f"done{rank}").write_text(str(steps))
     distributed.barrier()

@@ -15,7 +15,7 @@ from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader._core.wire.times_log import TimesLog
 from reader._core.wire.worker_reports import LostTasks, WorkerProgress
-from reader.engine.backends.backend import Death, Watch, WorkerStatus
+from reader.engine.backends.backend import Backend, Death, TaskFeeder, Watch, WorkerStatus
 from reader.worker.loop import WorkerConfig, WorkerError
 from tools.cluster_sim.clock import Program
 from tools.cluster_sim.cluster import Cluster, Node
@@ -146,6 +146,18 @@ class SimulatedFeeder:
         kind = FailureKind.END if is_end else FailureKind.LOST
         self._ready[seq] = Failure(kind, seq, 0, worker_id)
 
+    @property
+    def paused_s(self) -> float:
+        """See TaskFeeder: a simulated trainer is never stopped."""
+        return 0.0
+
+    def clock_s(self) -> float:
+        """See TaskFeeder: the virtual clock."""
+        return self._program.clock.now
+
+    def watch_pauses(self, tick_s: float) -> None:
+        """See TaskFeeder."""
+
     # -- workers ---------------------------------------------------------------------------------
 
     def died(self, worker_id: int) -> None:
@@ -265,16 +277,16 @@ class SimulatedPool:
         """See Backend."""
         self.feeder.begin_run(0)
 
-    def close_soon(self) -> None:
+    def close_soon(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """End the workers."""
         if self.is_open:
             self.is_open = False
             for line in self.lander.lines:
                 line.end()
 
-    def close(self) -> None:
+    def close(self, grace_s: float | None = None) -> None:
         """As `close_soon`."""
-        self.close_soon()
+        self.close_soon(grace_s)
 
     @property
     def handles(self) -> list[Any]:
@@ -288,3 +300,7 @@ class SimulatedPool:
     def statuses(self) -> list[WorkerStatus]:
         """Return nothing: nobody hangs."""
         return []
+
+
+# What the engine asks of both is checked with the types: no test of each day runs them.
+_CHECKED: tuple[type[TaskFeeder], type[Backend]] = (SimulatedFeeder, SimulatedPool)

@@ -1,8 +1,10 @@
-/* Look bytes up: table[byte] for each byte of a row, in a channel's table of 256. May include the C++
- * library alone. Keeps no state; needs no GIL. */
+/* The numbers that an output has for bytes: table[byte] for each byte of a row, in a channel's table of 256; or the
+ * same numbers by arithmetic, which is quicker. May include the C++ library alone. Keeps the last tables of a thread;
+ * needs no GIL. */
 #ifndef READER_CORE_LOOK_UP_H
 #define READER_CORE_LOOK_UP_H
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -97,5 +99,90 @@ RD_BYTE_PERMUTE static void rd_look_up_bytes(const uint8_t *from, int64_t pitch,
         }
 }
 #endif
+
+/* What Normalize makes of a byte: (byte / 255 - mean) / std as floats, rounded at each step. */
+struct rd_normal {
+    float mean, std; /* std 0: these numbers are others */
+};
+
+/* Dividing takes a processor long: a product with the reciprocal, and one step of Newton's, give the same. */
+__attribute__((always_inline)) static inline float rd_divided(float number, float by, float reciprocal) {
+    const float near = number * reciprocal;
+    return __builtin_fmaf(__builtin_fmaf(-near, by, number), reciprocal, near);
+}
+
+/* out[i] = the number of from[i * step]. */
+template <int step>
+__attribute__((always_inline)) static inline void rd_normalize_row(const uint8_t *from, rd_normal normal,
+                                                                   float *__restrict__ out, int64_t n) {
+    const float of_255 = 1.0f / 255.0f, of_std = 1.0f / normal.std;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = rd_divided(rd_divided(from[i * step], 255.0f, of_255) - normal.mean, normal.std, of_std);
+}
+
+#ifdef __x86_64__
+#define RD_FMA __attribute__((target("avx2,fma")))
+
+static inline bool rd_has_fma() {
+    static const bool found =
+        (__builtin_cpu_init(), __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2"));
+    return found;
+}
+
+/* out[i] = the number of from[i * step]; `step` is 1 or -1. It takes rd_has_fma. */
+RD_FMA static void rd_normalize(const uint8_t *from, int64_t step, rd_normal normal, float *out, int64_t n) {
+    if (step == 1)
+        rd_normalize_row<1>(from, normal, out, n);
+    else
+        rd_normalize_row<-1>(from, normal, out, n);
+}
+#else
+static inline bool rd_has_fma() { return false; }
+static inline void rd_normalize(const uint8_t *, int64_t, rd_normal, float *, int64_t) {}
+#endif
+
+/* Return the mean and std with which rd_normalize makes a table, bit for bit. The table's first and last numbers
+ * tell them but for their last bits: those are tried. */
+static rd_normal rd_find_normal(const float *table) {
+    enum : int { TRIED = 3 };
+    const float span = (float)(1.0 / ((double)table[255] - (double)table[0]));
+    if (!rd_has_fma() || !std::isfinite(span) || span == 0)
+        return {0, 0};
+    uint8_t bytes[256];
+    float made[256];
+    for (int i = 0; i < 256; i++) bytes[i] = (uint8_t)i;
+    float std = span;
+    for (int i = 0; i < TRIED; i++) std = std::nextafterf(std, -INFINITY);
+    for (int i = -TRIED; i <= TRIED; i++, std = std::nextafterf(std, INFINITY)) {
+        float mean = -table[0] * std;
+        for (int k = 0; k < TRIED; k++) mean = std::nextafterf(mean, -INFINITY);
+        for (int k = -TRIED; k <= TRIED; k++, mean = std::nextafterf(mean, INFINITY)) {
+            if ((0.0f - mean) / std != table[0] || (1.0f - mean) / std != table[255])
+                continue;
+            rd_normalize(bytes, 1, {mean, std}, made, 256);
+            if (memcmp(made, table, sizeof made) == 0)
+                return {mean, std};
+        }
+    }
+    return {0, 0};
+}
+
+/* The same for `channels` tables, at most three. Trying takes longer than a small image: the last tables are kept
+ * with what was found. */
+static void rd_find_normals(const float *tables, int channels, rd_normal *found) {
+    struct last {
+        float tables[3 * 256];
+        rd_normal found[3];
+        int channels;
+    };
+    static thread_local last kept = {};
+    const size_t nbytes = (size_t)channels * 256 * sizeof(float);
+    if (kept.channels != channels || memcmp(kept.tables, tables, nbytes) != 0) {
+        kept.channels = channels;
+        memcpy(kept.tables, tables, nbytes);
+        for (int c = 0; c < channels; c++) kept.found[c] = rd_find_normal(tables + c * 256);
+    }
+    memcpy(found, kept.found, (size_t)channels * sizeof *found);
+}
 
 #endif

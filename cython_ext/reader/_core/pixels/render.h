@@ -28,6 +28,7 @@ struct rd_render {
     int is_turned; /* rows of the output are columns of the image */
     int item; /* bytes of an output number: 1, 2, 4 or 8 */
     const void *table; /* 256 numbers for each channel; NULL: the bytes themselves */
+    rd_normal normals[3]; /* of floats in planes of channels: see rd_find_normals */
     void *out;
 };
 
@@ -94,8 +95,14 @@ static inline void rd_reverse(const uint8_t *from, Item *out, int64_t n) {
 /* Write one channel of `count` rows: each byte, or its table entry. Rows of `out` are `out_pitch` numbers
  * apart. */
 template <typename Item>
-static void rd_write_planes(const uint8_t *from, int64_t pitch, int64_t step, const Item *table, Item *out,
-                            int64_t out_pitch, int64_t width, int64_t count) {
+static void rd_write_planes(const uint8_t *from, int64_t pitch, int64_t step, const Item *table,
+                            rd_normal normal, Item *out, int64_t out_pitch, int64_t width, int64_t count) {
+    if constexpr (sizeof(Item) == sizeof(float))
+        if (table && normal.std != 0 && (step == 1 || step == -1)) {
+            for (int64_t k = 0; k < count; k++, from += pitch, out += out_pitch)
+                rd_normalize(from, step, normal, (float *)out, width);
+            return;
+        }
 #ifdef RD_BYTE_PERMUTE
     if constexpr (sizeof(Item) == 2 || sizeof(Item) == 4)
         if (table && (step == 1 || step == -1) && rd_has_byte_permute()) {
@@ -131,8 +138,8 @@ static void rd_write_items(rd_rows rows, const rd_render &to, int64_t number, in
     if (to.channels_first) {
         for (int c = 0; c < channels; c++)
             rd_write_planes(rows.pixels + c * rows.c_step, rows.pitch, rows.x_step,
-                            table ? table + c * 256 : NULL, out + (c * to.height + y) * to.width + left,
-                            down * to.width, rows.width, count);
+                            table ? table + c * 256 : NULL, to.normals[c],
+                            out + (c * to.height + y) * to.width + left, down * to.width, rows.width, count);
         return;
     }
     const int64_t length = to.width * channels;

@@ -7,6 +7,7 @@ import os
 
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
 
 cnp.import_array()
 
@@ -18,6 +19,8 @@ cdef extern from "reader/_core/pixels/render.h" nogil:
         double length
         int64_t low
         int64_t high
+    struct rd_normal:
+        pass
     struct rd_render:
         rd_span rows
         rd_span columns
@@ -30,6 +33,7 @@ cdef extern from "reader/_core/pixels/render.h" nogil:
         int is_turned
         int item
         const void* table
+        rd_normal[3] normals
         void* out
     struct rd_jpeg_part:
         const uint8_t* content
@@ -40,6 +44,7 @@ cdef extern from "reader/_core/pixels/render.h" nogil:
         int reads_all
     enum:
         RD_JPEG_TEXT
+    void rd_find_normals(const float* tables, int channels, rd_normal* found)
     int64_t rd_jpeg_end(const uint8_t* content, int64_t nbytes)
     int rd_libjpeg_open(const char* path, rd_libjpeg* lib)
     int rd_libjpeg_fits(const rd_libjpeg* lib)
@@ -170,12 +175,15 @@ cdef tuple describe(rd_render* to, int64_t height, int64_t width, rows, columns,
     if to.channels not in (1, 3) or to.height < 1 or to.width < 1 or to.item not in (1, 2, 4, 8):
         raise ValueError(f"out must have 1 or 3 channels and a pixel or more, got {shape}")
     to.table = NULL
+    memset(to.normals, 0, sizeof(to.normals))
     if table is not None:
         numbers = table
         if numbers.dtype != target.dtype or table.shape != (to.channels, 256) \
                 or not numbers.flags.c_contiguous:
             raise ValueError(f"table must be {to.channels} x 256 of {target.dtype}")
         to.table = cnp.PyArray_DATA(numbers)
+        if channels_first and cnp.PyArray_TYPE(numbers) == cnp.NPY_FLOAT32:
+            rd_find_normals(<const float*>to.table, to.channels, to.normals)
     elif target.dtype != "uint8":
         raise ValueError(f"out of {target.dtype} needs a table")
     to.out = cnp.PyArray_DATA(target)
