@@ -203,11 +203,15 @@ def number_type(types: Any, type_: Any) -> np.dtype[Any] | None:
 
 def is_text(types: Any, type_: Any) -> bool:
     """Whether values are strings."""
+    if types.is_nested(type_):
+        return False  # its name has those of all its levels
     is_view = str(type_) == "string_view"  # which older releases of pyarrow do not know
     return bool(types.is_string(type_) or types.is_large_string(type_) or is_view)
 
 
 def is_binary(types: Any, type_: Any) -> bool:
     """Whether values are bytes that differ in length."""
+    if types.is_nested(type_):
+        return False
     is_view = str(type_) == "binary_view"
     return bool(types.is_binary(type_) or types.is_large_binary(type_) or is_view)

@@ -37,7 +37,14 @@ _SHARD_TYPES: dict[tuple[int, int], np.dtype[Any]] = {
     (20240801, 7): np.dtype("<u4"),
 }
 _SHARD_MAGICS = {magic for magic, _ in _SHARD_TYPES}
-_EVALUATION = 20240522  # of llm.c's files with questions and their answers
+# of llm.c's other files, which begin in the same way
+_NO_SHARDS = {
+    20240522: "questions to evaluate a model by",
+    20240326: "the weights of a model",
+    20240327: "the states of a model to compare with",
+    20240328: "the tokens of a tokenizer",
+    20240527: "the state of a training",
+}
 
 _TEXT_NBYTES = 4096  # of a file that are looked at for text
 _LEAST_TEXT = 32  # fewer bytes may be tokens
@@ -143,9 +150,9 @@ def _read_header(
     """
     if len(begin) >= 3 * _SHARD.itemsize:
         magic, version, count = map(int, np.frombuffer(begin, _SHARD, 3))
-        if magic == _EVALUATION and version == 1:
+        if magic in _NO_SHARDS and 0 < version < 256:
             raise ConfigError(
-                f"'{path}' is a file of llm.c with questions to evaluate a model by (magic number"
+                f"'{path}' is a file of llm.c with {_NO_SHARDS[magic]} (magic number"
                 f" {magic}), and no text to train on: pass a shard of its training text"
             )
         if magic in _SHARD_MAGICS and 0 < version < 256:

@@ -336,6 +336,7 @@ def test_a_shard_without_tokens_has_none(tmp_path: Path) -> None:
             "of uint16, and dtype is uint32: leave",
         ),
         (shard(20240522), {}, "is a file of llm.c with questions to evaluate"),
+        (shard(20240326, 3), {}, "is a file of llm.c with the weights of a model"),
     ],
 )
 def test_a_shard_whose_header_does_not_fit_is_refused(
