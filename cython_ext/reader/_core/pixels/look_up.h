@@ -123,13 +123,14 @@ __attribute__((always_inline)) static inline void rd_normalize_row(const uint8_t
 #ifdef __x86_64__
 #define RD_FMA __attribute__((target("avx2,fma")))
 
-static inline bool rd_has_fma() {
-    static const bool found =
-        (__builtin_cpu_init(), __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2"));
+/* Whether arithmetic is quicker: there is FMA, and no byte permutation. */
+static inline bool rd_computes() {
+    static const bool found = (__builtin_cpu_init(), __builtin_cpu_supports("fma") &&
+                                                         __builtin_cpu_supports("avx2") && !rd_has_byte_permute());
     return found;
 }
 
-/* out[i] = the number of from[i * step]; `step` is 1 or -1. It takes rd_has_fma. */
+/* out[i] = the number of from[i * step]; `step` is 1 or -1. It takes rd_computes. */
 RD_FMA static void rd_normalize(const uint8_t *from, int64_t step, rd_normal normal, float *out, int64_t n) {
     if (step == 1)
         rd_normalize_row<1>(from, normal, out, n);
@@ -137,7 +138,7 @@ RD_FMA static void rd_normalize(const uint8_t *from, int64_t step, rd_normal nor
         rd_normalize_row<-1>(from, normal, out, n);
 }
 #else
-static inline bool rd_has_fma() { return false; }
+static inline bool rd_computes() { return false; }
 static inline void rd_normalize(const uint8_t *, int64_t, rd_normal, float *, int64_t) {}
 #endif
 
@@ -146,7 +147,7 @@ static inline void rd_normalize(const uint8_t *, int64_t, rd_normal, float *, in
 static rd_normal rd_find_normal(const float *table) {
     enum : int { TRIED = 3 };
     const float span = (float)(1.0 / ((double)table[255] - (double)table[0]));
-    if (!rd_has_fma() || !std::isfinite(span) || span == 0)
+    if (!rd_computes() || !std::isfinite(span) || span == 0)
         return {0, 0};
     uint8_t bytes[256];
     float made[256];
