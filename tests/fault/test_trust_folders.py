@@ -43,9 +43,13 @@ class Squares(reader.Dataset[Any]):
 
 def fill(folder: Path, **options: Any) -> Any:
     cached = cache(Squares(), disk=folder, **options)
+    read_all(cached)
+    return cached
+
+
+def read_all(cached: Any) -> None:
     for index in range(8):
         assert cached[index].tolist() == [index * index] * 4
-    return cached
 
 
 def as_user(user: int, function: Callable[[], Any], group: int | None = None) -> Any:
@@ -492,8 +496,7 @@ def test_a_holder_that_ended_is_reported_as_invisible(tmp_path: Path) -> None:
 MAKER = """
     import os, sys
     import reader
-    from reader.caching import disk_tier
-    from tests.fault.test_trust_folders import fill
+    from tests.fault.test_trust_folders import Squares, read_all
 
     allocate = os.posix_fallocate
 
@@ -510,8 +513,11 @@ MAKER = """
     if sys.argv[3] == "no locks":
         import fcntl
         fcntl.flock = refused
-    cached = fill(sys.argv[1])
-    print(os.fstat(cached._cache._disk._fd).st_ino, cached._cache.stats()["misses"], flush=True)
+    cached = reader.cache(Squares(), disk=sys.argv[1])
+    print(os.fstat(cached._cache._disk._fd).st_ino, flush=True)
+    sys.stdin.readline()
+    read_all(cached)
+    print(cached._cache.stats()["misses"], flush=True)
     sys.stdin.readline()
 """
 
@@ -522,11 +528,9 @@ def test_a_second_maker_waits_for_a_slow_disk(tmp_path: Path) -> None:
     assert first.stdout.readline() == "making\n"
     second = start_maker(tmp_path, "goes on", "locks")
     wait_until(lambda: has_open(second.pid, "lock"))
-    first.stdin.write("go\n")
-    first.stdin.flush()
-    inode, misses = first.stdout.readline().split()
-    assert misses == "8"
-    assert second.stdout.readline().split()[0] == inode  # it never makes one
+    inode = go_on(first)
+    assert second.stdout.readline() == inode  # it never makes one
+    assert [go_on(first), go_on(second)] == ["8\n", "8\n"]
     for each in (first, second):
         each.communicate("\n", timeout=30)
         assert each.returncode == 0
@@ -538,10 +542,10 @@ def test_makers_without_locks_use_one_file(tmp_path: Path) -> None:
     assert first.stdout.readline() == "making\n"
     second = start_maker(tmp_path, "goes on", "no locks")
     assert second.stdout.readline() == "making\n"
-    inode = second.stdout.readline().split()[0]
-    first.stdin.write("go\n")
-    first.stdin.flush()
-    assert first.stdout.readline().split() == [inode, "0"]  # all were made by the second
+    inode = second.stdout.readline()
+    assert go_on(second) == "8\n"
+    assert go_on(first) == inode
+    assert go_on(first) == "0\n"  # all were made by the second
     for each in (first, second):
         each.communicate("\n", timeout=30)
         assert each.returncode == 0
@@ -555,6 +559,13 @@ def start_maker(folder: Path, *options: str) -> Any:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def go_on(maker: Any) -> Any:
+    """Let a maker take its next step; return the line that it says then."""
+    maker.stdin.write("go\n")
+    maker.stdin.flush()
+    return maker.stdout.readline()
 
 
 def has_open(pid: int, name: str) -> bool:
