@@ -33,6 +33,7 @@ def path_of(pa: Any, schema: Any, name: str, *, is_whole: bool = False) -> list[
     """Return where a column lies: its number, then those of fields in structs; None: nowhere.
 
     A column that has the name is meant first, then a field of a struct: "a.b" is field "b" of "a".
+    A column of nulls alone, such as a struct that no row of one file has, has any field, of nulls.
     Of a picture, a struct of "bytes" and "path", the bytes are meant, unless it `is_whole`.
 
     Raises:
@@ -64,6 +65,8 @@ def _path_within(pa: Any, fields: Sequence[Any], name: str) -> list[int] | None:
             found = _path_within(pa, within, name[len(begin) :])
             if found is not None:
                 return [number, *found]
+        if pa.types.is_null(field.type) and name.startswith(begin):
+            return [number]
     return None
 
 

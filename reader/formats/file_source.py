@@ -16,6 +16,7 @@ from typing import Any
 from reader.errors import ConfigError, DatasetError
 from reader.formats.arrow_source import ArrowSource, pyarrow
 from reader.formats.arrow_types import asked_types, no_such_column, path_of, promoted, select
+from reader.formats.json_lines import read_json_lines
 from reader.formats.source_files import (
     ARROW,
     CSV,
@@ -225,11 +226,11 @@ def _parquet_names(pa: Any, schema: Any, names: Sequence[str]) -> list[str]:
 
 def _text(pa: Any, file: SourceFile) -> Any:
     """Return the rows of a CSV file or of JSON lines."""
-    from pyarrow import csv, json
+    from pyarrow import csv
 
     with pa.input_stream(file.path, compression=file.packed) as stream:
         if file.kind == JSON:
-            return json.read_json(stream, json.ReadOptions(block_size=_TEXT_BLOCK))
+            return read_json_lines(stream)
         return csv.read_csv(
             stream,
             csv.ReadOptions(block_size=_TEXT_BLOCK),
@@ -271,8 +272,8 @@ def _typed_keys(files: Sequence[SourceFile]) -> dict[str, tuple[list[Any], Any]]
     pa, found = pyarrow(), {}
     for key in files[0].keys:
         values: list[Any] = [file.keys[key] for file in files]
-        type_ = pa.string()
         texts = [value for value in values if value is not None]
+        type_ = pa.string() if texts else pa.null()
         if texts and all(each.removeprefix("-").isdecimal() for each in texts):
             numbers = [None if value is None else int(value) for value in values]
             for limits, narrow in ((_INT64, pa.int64()), (_INT32, pa.int32())):

@@ -22,6 +22,12 @@ _BEGINS = {b"PAR1": PARQUET, b"ARROW1": ARROW, b"\xff\xff\xff\xff": STREAM}
 _SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
 _TEXTS = {".csv": CSV, ".tsv": CSV, ".jsonl": JSON, ".ndjson": JSON, ".json": JSON}
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_PACKED_BEGINS = {  # what is compressed says so, whatever its name ends in
+    "gzip": rb"\x1f\x8b",
+    "bz2": rb"BZh[1-9](1AY&|\x17rE8)",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+    "lz4": rb"\x04\x22\x4d\x18",
+}
 _SPLITS = "dataset_dict.json"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = {  # by how a file begins
@@ -137,7 +143,8 @@ def _opened(path: str, keys: dict[str, str | None]) -> SourceFile:
         raise unreadable(path, error) from error
     kind, packed = _text_kind(path)
     if kind is not None:
-        return SourceFile(path, kind, packed, keys)
+        begun = (each for each, magic in _PACKED_BEGINS.items() if re.match(magic, begin))
+        return SourceFile(path, kind, next(begun, packed), keys)
     for magic, kind in _BEGINS.items():
         if begin.startswith(magic):
             return SourceFile(path, kind, None, keys)

@@ -8,13 +8,17 @@ import io
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reader import ConfigError, ConfigTypeError, DataLoader, DatasetError, TableRows
+from reader.formats.json_lines import ShallowText
 from reader.images import CenterCrop, Compose, decode
 
 pa = pytest.importorskip("pyarrow")
@@ -143,6 +147,8 @@ def test_texts_are_read_by_their_names(kind: str, packed: str, tmp_path: Path) -
     assert plain(TableRows([upper, upper])) == ROWS * 2
     coded = TableRows(upper, {"at": "s"}, as_dtype={"at": "category"})
     assert coded.categories == {"at": ["a", "b", "c"]}
+    unpacked = upper.rename(tmp_path / f"t{kind}")
+    assert plain(TableRows(unpacked)) == ROWS  # what is compressed says so
 
 
 def test_a_csv_file_is_read_as_pandas_reads_it(tmp_path: Path) -> None:
@@ -164,6 +170,45 @@ def test_json_lines_have_lists_structs_and_nulls(tmp_path: Path) -> None:
     )
     rows = TableRows(path, ["a.b", "l", "n"], fill_null={"n": 0})
     assert plain(rows) == [{"a.b": 1, "l": ["x", "y"], "n": 0}, {"a.b": 2, "l": [], "n": 5}]
+
+
+def nested(levels: int) -> str:
+    return '{"s": "[[[", "a": ' + "[" * levels + "1" + "]" * levels + ', "b": [["]]]"]]}\n'
+
+
+def test_json_of_many_levels_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(nested(63) * 2)
+    rows = TableRows(path)
+    assert len(rows) == 2
+    assert np.ravel(rows[1]["a"]).tolist() == [1]
+    for text in (nested(64), nested(2) + nested(300_000), '{"a":\n' * 300_000, "[" * 300_000):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"in more than 64 levels, which is the limit. Read"):
+            TableRows(path)
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, (list, dict)):
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + max(map(depth, inner), default=0)
+    return 0
+
+
+JSON_VALUES = st.recursive(
+    st.text('"\\[]{}\nn', max_size=8) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('"\\[]{}'), inner),
+)
+
+
+@given(st.lists(JSON_VALUES, min_size=1, max_size=4), st.integers(1, 40))
+def test_levels_are_counted_as_json_has_them(values: list[Any], size: int) -> None:
+    levels = max(map(depth, values))
+    text = "".join(json.dumps(each) + "\n" for each in values).encode()
+    for most in (levels, levels - 1):
+        file = ShallowText(io.BytesIO(text), most)
+        with pytest.raises(ValueError, match="levels") if most < levels else nullcontext():
+            assert b"".join(iter(lambda f=file: f.read(size), b"")) == text
 
 
 def test_a_long_line_is_read(tmp_path: Path) -> None:
@@ -260,6 +305,14 @@ def test_folders_of_partitions_give_columns(
     if kind == "int32":  # pyarrow takes the folders in the order in which it finds them
         theirs = pq.read_table(folder, partitioning="hive")["year"].to_pylist()
         assert {-9 if each is None else each for each in theirs} == set(wanted)
+
+
+def test_partitions_of_nulls_alone_are_as_columns_of_nulls(tmp_path: Path) -> None:
+    folder = partitioned(tmp_path / "files", "__HIVE_DEFAULT_PARTITION__")
+    rows = TableRows(folder, as_dtype={"year": "int16"}, fill_null={"year": -9})
+    assert [row["year"] for row in plain(rows)] == [-9]
+    with pytest.raises(ConfigError, match=r"'year' of .* is null, which cannot be rows"):
+        TableRows(folder)
 
 
 def test_partitions_may_be_asked_for_alone_coded_and_within_one_another(tmp_path: Path) -> None:
@@ -376,6 +429,11 @@ def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
             ConfigError, match=r"'a' of .* is struct.*: name its fields, such as 'a.b'"
         ):
             TableRows(source)
+    pq.write_table(pa.table({"a": [None, None]}), tmp_path / "u.parquet")
+    pq.write_table(pa.table({"a": [{"c": None}]}), tmp_path / "v.parquet")
+    files = [tmp_path / f"{name}.parquet" for name in "uvt"]
+    rows = TableRows(files, ["a.c.d"], fill_null={"a.c.d": "?"})
+    assert [row["a.c.d"] for row in plain(rows)] == ["?", "?", "?", "x", "?", "?"]
     frame = table.select(["a"]).to_pandas()
     assert plain(TableRows(frame, ["a.b"], as_dtype={"a.b": "float32"}))[2] == {"a.b": 3.0}
 
