@@ -273,6 +273,8 @@ class EncodedImage(Image):
                 if self._kind == "JPEG" and self.channels == 1:
                     image.draft("L", image.size)  # the luminance that the file stores
                 decoded = self._pixels_of(image)
+                if decoded.shape[:2] != size:  # a file within the file has another
+                    raise ValueError(f"Pillow makes {decoded.shape[0]} x {decoded.shape[1]} pixels")
         except pillow.ColorsError as error:
             raise ImageError(f"{self.name} {error}, or leave it out of the dataset") from error
         except Exception as error:  # many types

@@ -14,29 +14,47 @@ from reader.frameworks import pillow
 
 __all__ = ["KINDS", "find_kind", "has_deep_colors", "open_by_pillow"]
 
-#: those that can be decoded; the last three by what Pillow may lack
-KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP", "AVIF", "JPEG 2000", "HEIC")
-
-_SIGNATURES = (
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF87a", "GIF"),
-    (b"GIF89a", "GIF"),
-    *((b"P%d" % number, "PPM") for number in range(1, 7)),
-    (b"Pf", "PPM"),  # of floats, which is grey
-    (b"BM", "BMP"),
-    (b"II*\0", "TIFF"),
-    (b"MM\0*", "TIFF"),
-    (b"II+\0", "TIFF"),  # BigTIFF
-    (b"MM\0+", "TIFF"),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
-    (b"\xff\x4f\xff\x51", "JPEG 2000"),
-    (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
-    (b"\xff\x0a", "JPEG XL"),
-    (b"%PDF", "PDF"),
-    (b"PK\3\4", "ZIP"),
-    (b"\x1f\x8b", "gzip"),
+#: those that can be decoded: AVIF, JPEG 2000 and HEIC by what Pillow may lack
+KINDS = (
+    *("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP", "AVIF", "JPEG 2000", "HEIC"),
+    *("TGA", "ICO", "PCX", "PSD", "SGI", "QOI", "DDS", "XPM", "Sun raster"),
 )
+
+_SIGNATURES = (  # expressions, for the first bytes
+    (rb"\xff\xd8\xff", "JPEG"),
+    (rb"\x89PNG\r\n\x1a\n", "PNG"),
+    (rb"GIF8[79]a", "GIF"),
+    (rb"P[1-6f]", "PPM"),  # Pf: of floats, which is grey
+    (rb"BM", "BMP"),
+    (rb"II[*+]\0|MM\0[*+]", "TIFF"),  # +: BigTIFF
+    (rb"RIFF....WEBP", "WebP"),
+    (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "JPEG 2000"),
+    (rb"\0\0\x01\0[^\0]", "ICO"),
+    (rb"\n[\0\x02\x03\x05]\x01[\x01\x02\x04\x08]", "PCX"),
+    (rb"8BPS\0\x01", "PSD"),
+    (rb"\x01\xda[\0\x01][\x01\x02]", "SGI"),
+    (rb"qoif", "QOI"),
+    (rb"DDS ", "DDS"),
+    (rb"/\* XPM \*/", "XPM"),
+    (rb"\x59\xa6\x6a\x95", "Sun raster"),
+    (rb"\0\0\0\x0cJXL \r\n\x87\n|\xff\x0a", "JPEG XL"),
+    (rb"\x76\x2f\x31\x01", "OpenEXR"),
+    (rb"SDPX|XPDS", "DPX"),
+    (rb"SIMPLE  =", "FITS"),
+    (rb"id=ImageMagick", "MIFF"),
+    (rb"#\?RADIANCE|#\?RGBE", "Radiance HDR"),
+    (rb"%!PS", "PostScript"),
+    (rb"%PDF", "PDF"),
+    (rb"PK\x03\x04", "ZIP"),
+    (rb"\x1f\x8b", "gzip"),
+    (rb"\s*<", "HTML or XML"),
+    # which has no signature: (no) colors of a map, a type, then the size, bits of a pixel and flags
+    (
+        rb".[\0\x01][\x01-\x03\x09-\x0b].{9}(?!\0\0)..(?!\0\0)..[\x01\x08\x0f\x10\x18\x20][\0-\x2f]",
+        "TGA",
+    ),
+)
+_COMPILED = [(re.compile(begin, re.DOTALL), kind) for begin, kind in _SIGNATURES]
 _BRANDS = (  # of files that begin with a box "ftyp"
     ((b"avif", b"avis"), "AVIF"),
     ((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx"), "HEIC"),
@@ -44,9 +62,10 @@ _BRANDS = (  # of files that begin with a box "ftyp"
 _MOST_BRANDS = 256  # bytes of a box that are looked at
 _HEAD = 16  # bytes that hold every signature
 _FEATURES = {"AVIF": "avif", "JPEG 2000": "jpg_2000"}  # of Pillow's library, by kind
+_LARGEST_ICON = 1024
 _BITS_PER_SAMPLE = 258  # a tag of TIFF
 _START_OF_DATA = b"\xff\x93"  # a marker of JPEG 2000
-_FORMATS = {"JPEG 2000": "JPEG2000"}  # Pillow's names, where they are others
+_FORMATS = {"JPEG 2000": "JPEG2000", "Sun raster": "SUN"}  # Pillow's names, where they are others
 
 
 def find_kind(content: Any, name: str) -> str:
@@ -66,18 +85,13 @@ def find_kind(content: Any, name: str) -> str:
             f"{name} is no image: it {found}: it was not written to its end. Copy or download it"
             " again, make it anew, or leave it out of the dataset"
         )
-    kind = next((kind for start, kind in _SIGNATURES if head.startswith(start)), "")
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        kind = "WebP"
-    elif head[4:8] == b"ftyp":
-        kind = _kind_of_brands(head)
-    elif not kind and head.lstrip()[:1] == b"<":
-        kind = "HTML or XML"
+    by_begin = (kind for begin, kind in _COMPILED if begin.match(head))
+    kind = _kind_of_brands(head) if head[4:8] == b"ftyp" else next(by_begin, "")
     if kind in KINDS:
         return kind
-    found = f"it is a file of the kind {kind}" if kind else f"it begins with {head[:_HEAD]!r}"
+    told = f"it is a file of the kind {kind}" if kind else f"it begins with {head[:_HEAD]!r}"
     raise ImageError(
-        f"{name} is none of {', '.join(KINDS)}: {found}. Convert it, or leave it out of the dataset"
+        f"{name} is none of {', '.join(KINDS)}: {told}. Convert it, or leave it out of the dataset"
     )
 
 
@@ -109,10 +123,23 @@ def open_by_pillow(content: Any, kind: str, name: str) -> Any:
             f" for {_FEATURES[kind]} is missing. Install Pillow 11.3 or later from a wheel, convert"
             " the file, or leave it out of the dataset"
         )
+    if kind == "ICO":
+        _check_icon(content)
     is_blank = kind == "JPEG 2000" and _START_OF_DATA not in bytes(content)
     if is_blank and not pillow.reads_truncated():  # Pillow would make it black
         raise ValueError("it is cut off before its first tile")
     return image_module.open(io.BytesIO(content), formats=(_FORMATS.get(kind, kind.upper()),))
+
+
+def _check_icon(content: Any) -> None:
+    """Raise ValueError if an icon has a large picture, which Pillow decodes to find its size."""
+    for sides in re.findall(rb"IHDR(....)(....)", bytes(content), re.DOTALL):
+        width, height = (int.from_bytes(each, "big") for each in sides)
+        if max(width, height) > _LARGEST_ICON:
+            raise ValueError(
+                f"it has a picture of {height} x {width} pixels, and {_LARGEST_ICON} is the most of"
+                " a side of an icon"
+            )
 
 
 def has_deep_colors(content: Any, kind: str, image: Any) -> bool:

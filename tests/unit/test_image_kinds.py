@@ -1,8 +1,9 @@
-"""Kinds of image files that not every Pillow reads: BigTIFF, AVIF, JPEG 2000 and HEIC."""
+"""Kinds of image files that few have, or that not every Pillow reads: from TGA to HEIC."""
 
 from __future__ import annotations
 
 import io
+import struct
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,27 @@ def files() -> dict[str, bytes]:
 
 
 FILES = files()
+XPM = b'/* XPM */\nstatic char *x[] = {\n"2 1 2 1",\n"a c #FF0000",\n"b c #00FF00",\n"ab"\n};\n'
+SUN = struct.pack(">8I", 0x59A66A95, 2, 1, 24, 6, 1, 0, 0) + bytes((3, 2, 1, 6, 5, 4))
+PSD = struct.pack(">4sH6xHIIHHIIIH", b"8BPS", 1, 3, 1, 2, 8, 3, 0, 0, 0, 0) + bytes(range(6))
+OLDER = {
+    "TGA": encoded("TGA"),
+    "TGA with runs": encoded("TGA", compression="tga_rle"),
+    "PCX": encoded("PCX"),
+    "SGI": encoded("SGI"),
+    "DDS": encoded("DDS"),
+    "ICO": encoded("ICO", sizes=[(60, 40)]),
+    "ICO of pixels": encoded("ICO", sizes=[(60, 40)], bitmap_format="bmp"),
+    "QOI": b"qoif"
+    + struct.pack(">IIBB", 40, 60, 3, 0)
+    + b"\xfe\1\2\3"
+    + b"\xc0" * 2399
+    + bytes(7)
+    + b"\1",
+    "PSD": PSD,
+    "XPM": XPM,
+    "Sun raster": SUN,
+}
 
 
 @pytest.mark.parametrize("name", list(FILES))
@@ -63,6 +85,37 @@ def test_a_kind_is_read_as_by_pillow_whatever_its_name(name: str, tmp_path: Path
     first = small[0][0]
     assert (first == decode(content, size=(10, 15))).all()
     assert (small[0][0] == first).all()
+
+
+@pytest.mark.parametrize("name", list(OLDER))
+def test_an_older_kind_is_read_as_by_pillow(name: str) -> None:
+    content = OLDER[name]
+    image = Image.open(io.BytesIO(content))
+    wanted = np.asarray(image.convert("RGB"))
+    assert wanted.std() > 0 or name == "QOI"
+    assert image_size(content) == wanted.shape[:2]
+    found = decode(content)
+    assert (found == wanted).all()
+    assert (decode(content, crop=(0, 1, 1, 1)) == wanted[:1, 1:2]).all()
+    assert (decode(content, mode="L")[:, :, 0] == np.asarray(image.convert("L"))).all()
+    for length in range(1, len(content), max(1, len(content) // 200)):
+        try:  # what is left out may be padding
+            assert (decode(content[:length]) == wanted).all()
+        except ImageError as error:
+            assert "damaged" in str(error) or "none of" in str(error)  # noqa: PT017
+
+
+def test_an_icon_with_a_huge_picture_is_refused_before_it_is_decoded() -> None:
+    content = OLDER["ICO"].replace(struct.pack(">II", 60, 40), struct.pack(">II", 1 << 26, 1), 1)
+    for read in decode, image_size:
+        with pytest.raises(ImageError, match=r"ICO file: .* 1 x 67108864 pixels, and 1024 is the"):
+            read(content)
+
+
+def test_text_and_tables_are_no_tga() -> None:
+    for content in (b"a text that is long enough\n", bytes(range(40, 99)), np.arange(99).tobytes()):
+        with pytest.raises(ImageError, match=r"is none of JPEG, .*: it begins with"):
+            decode(content)
 
 
 @pytest.mark.parametrize("name", list(FILES))

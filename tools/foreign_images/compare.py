@@ -6,6 +6,7 @@ in the words of docs/images.md: its table of modes, its filter, its promise for 
 
 from __future__ import annotations
 
+import io
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,7 +22,10 @@ from reader.images import decode, image_size
 __all__ = ["Difference", "Refused", "differences", "reference", "table", "unlike"]
 
 #: the kinds of the page, by Pillow's names: what is of no such kind has to be refused
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000")
+FORMATS = (
+    *("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000"),
+    *("ICO", "PCX", "PSD", "SGI", "QOI", "DDS", "XPM", "SUN", "TGA"),  # TGA takes much for its own
+)
 HEIF = (b"ftypheic", b"ftypheix", b"ftypmif1")
 JPEG_LEVELS = 2  # that a JPEG may differ from Pillow's, as the page says
 FILTER_LEVELS = 2  # that Pillow's filter rounds off between its two passes
@@ -195,7 +199,8 @@ def _opened(path: Path) -> Any:
         from pillow_heif import HeifImageFile
 
         return HeifImageFile(path)
-    return Image.open(path, formats=FORMATS)
+    content = io.BytesIO(path.read_bytes())  # of a path it refuses the smallest TGA
+    return Image.open(content, formats=FORMATS)
 
 
 def _header_size(path: Path) -> Any:

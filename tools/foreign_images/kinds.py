@@ -417,16 +417,51 @@ opacity | heif-enc convert | convert $rgba png:$tmp.png; heif-enc -q 60 $tmp.png
     ".heic",
 )
 
+# Kinds of older programs and of games.
+OLDER = [
+    Kind(f"{form}-{of}-{name}", name, f"{command} ${of} {options} {form}:$out", f".{form}")
+    for name, command, rows in (
+        (
+            "convert",
+            "convert",
+            (
+                ("tga", "rgb grey rgba bits", "-compress None"),
+                ("pcx", "rgb grey bits", ""),
+                ("xpm", "bits", ""),
+                ("sgi", "rgb grey rgba deep", "-compress None"),
+                ("sun", "rgb grey bits", ""),
+                ("psd", "rgb grey rgba", ""),
+                ("ico", "rgb rgba", ""),
+                ("dds", "rgb rgba", "-define dds:compression=none"),
+            ),
+        ),
+        (
+            "gm",
+            "gm convert",
+            (
+                ("tga", "rgb grey rgba", "-compress RLE"),
+                ("pcx", "rgb grey", ""),
+                ("sgi", "rgb grey", "-compress RLE"),
+                ("sun", "rgb grey", ""),
+            ),
+        ),
+    )
+    for form, pictures, options in rows
+    for of in pictures.split()
+] + [
+    Kind(f"{form}-ffmpeg", "ffmpeg", f"{_FFMPEG} -i $rgb {options} $out", f".{form}")
+    for form, options in {"tga": "", "pcx": "", "sgi": "", "qoi": "", "sun": ""}.items()
+]
+
 # Kinds that `reader.images` does not read, each in words of its own.
 OTHERS = [
     Kind(f"{form}-{program}", program, f"{command} $rgb {form}:$out", f".{form}")
     for program, command in (("convert", "convert"), ("gm", "gm convert"))
-    for form in ("tga", "pcx", "miff", "xpm", "fits")
+    for form in ("miff", "fits")
 ] + [
     Kind(f"{form}-ffmpeg", "ffmpeg", f"{_FFMPEG} -i $rgb {options} $out", f".{form}")
     for form, options in {
         "jxl": "-frames:v 1",
-        "qoi": "",
         "exr": "",
         "dpx": "",
         "mp4": "-s 64x64",
@@ -447,6 +482,7 @@ KINDS = [
         "avif": [*AVIF, *AVIF_AS_JPEG],
         "jpeg2000": JPEG_2000,
         "heic": HEIC,
+        "older": OLDER,
         "other": OTHERS,
     }.items()
     for kind in kinds
