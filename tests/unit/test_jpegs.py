@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import struct
 from pathlib import Path
@@ -235,6 +236,39 @@ def test_an_orientation_beyond_pillows_own_limit_is_no_upright_picture(
         decode(unusual, upright=True, max_pixels=2**28)
     np.testing.assert_array_equal(decode(usual, upright=True), wanted)  # without Pillow
     assert decode(unusual).shape == (40, 25, 3)
+
+
+# of 16 x 32 pixels, by libjpeg's `cjpeg -sample`: simplejpeg does not know these
+RARE = {
+    "4x2": (
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZG"
+        "NywtQFdBRkxOUlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09P"
+        "T09PT09PT09PT09PT09PT09PT09PT09PT0//wAARCAAQACADAUIAAhEBAxEB/8QAFgABAQEAAAAAAAAAAAAAAAAA"
+        "BAMG/8QAGRAAAwEBAQAAAAAAAAAAAAAAAAMFYgER/8QAFQEBAQAAAAAAAAAAAAAAAAAAAQL/xAAYEQADAQEAAAAA"
+        "AAAAAAAAAAAAAwUhMf/aAAwDAQACEQMRAD8AxqZmRyZmR6ZmRyZmS6ZmRyZmR6ZmRypvnPe8KS0ZlPmn/9k="
+    ),
+    "1x4": (
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZG"
+        "NywtQFdBRkxOUlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09P"
+        "T09PT09PT09PT09PT09PT09PT09PT09PT0//wAARCAAQACADARQAAhEBAxEB/8QAFQABAQAAAAAAAAAAAAAAAAAA"
+        "AAb/xAAZEAEAAwEBAAAAAAAAAAAAAAAAAwViARH/xAAXAQEBAQEAAAAAAAAAAAAAAAADBQQG/8QAGREAAgMBAAAA"
+        "AAAAAAAAAAAAAAMBAgRR/9oADAMBAAIRAxEAPwCNhrMrKGsyDPVljm1b39JuGsysoazIFqyxQVvf0nIazKyhrMgW"
+        "rLFBW9/SbhrMrKKt8573gEltoiZKKt7+n//Z"
+    ),
+}
+
+
+@pytest.mark.parametrize("sampling", list(RARE))
+def test_grey_of_a_rare_subsampling_is_the_luminance_of_the_file(sampling: str) -> None:
+    content = base64.b64decode(RARE[sampling])
+    image = Image.open(io.BytesIO(content))
+    assert (decode(content) == np.asarray(image.convert("RGB"))).all()
+    image = Image.open(io.BytesIO(content))
+    image.draft("L", image.size)
+    wanted = np.asarray(image)
+    assert wanted.std() > 20
+    assert (decode(content, mode="L")[:, :, 0] == wanted).all()
+    assert (decode(content, mode="L", crop=(3, 5, 9, 20))[:, :, 0] == wanted[3:12, 5:25]).all()
 
 
 def exif_of(orientation: bytes, order: str = "<", kind: int = 3, count: int = 1) -> bytes:
