@@ -291,8 +291,8 @@ class EncodedImage(Image):
                 return deep
             if self._dtype == "uint16" and has_deep_colors(self._content, self._kind, image):
                 raise pillow.ColorsError(
-                    "has colors of 16 bits, of which Pillow reads 8, and dtype is uint16: pass"
-                    " another dtype, make it grey"
+                    "has 16 bits of each color, of which Pillow reads 8 in this form, and dtype is"
+                    " uint16: pass another dtype, make it a PNG of grey alone"
                 )
         return pillow.pixels(image, 1 if self.channels == _CHANNELS["RGB"] else 0)
 

@@ -143,9 +143,11 @@ def _check_icon(content: Any) -> None:
 
 
 def has_deep_colors(content: Any, kind: str, image: Any) -> bool:
-    """Whether a PNG, TIFF or PPM has more than 8 bits of each color. `image`: Pillow's, of it."""
+    """Whether a file has more than 8 bits of each color. `image`: Pillow's, of it."""
     if kind == "PNG":
         return bytes(content[24:25]) == b"\x10"
+    if kind == "SGI":
+        return bytes(content[3:4]) == b"\2"
     if kind == "TIFF":
         return bool(max(image.tag_v2.get(_BITS_PER_SAMPLE, (8,))) > 8)
     if kind == "PPM":

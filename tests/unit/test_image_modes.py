@@ -346,28 +346,47 @@ def test_what_works_on_8_bits_is_refused_with_uint16(tmp_path: Path) -> None:
         ImageFolder(tmp_path, dtype="uint16", cache="1MB", cache_shorter_side=4)
 
 
-def deep_colors() -> dict[str, bytes]:
-    """Colors of 16 bits, which Pillow reads and does not write."""
-    content = encoded(COLORS, "PNG")
-    raw = b"\0" + COLORS.astype(">u2").tobytes()
-    parts = [(b"IHDR", content[16:24] + b"\x10" + content[25:29]), (b"IDAT", zlib.compress(raw))]
-    png = content[:8]
-    for name, part in [*parts, (b"IEND", b"")]:
+def deep_png(kind: int, numbers: Any) -> bytes:
+    """Return a PNG of 16 bits, of a kind that Pillow reads and does not write."""
+    height, width, _ = numbers.shape
+    raw = b"".join(b"\0" + row.astype(">u2").tobytes() for row in numbers)
+    header = struct.pack(">IIBB", width, height, 16, kind) + bytes(3)
+    png = b"\x89PNG\r\n\x1a\n"
+    for name, part in [(b"IHDR", header), (b"IDAT", zlib.compress(raw)), (b"IEND", b"")]:
         png += struct.pack(">I", len(part)) + name + part
         png += struct.pack(">I", zlib.crc32(name + part))
-    return {
-        "PNG": png,
-        "PPM": b"P6 # a remark\n4 1 65535\n" + COLORS.astype(">u2").tobytes(),
-    }
+    return png
 
 
-@pytest.mark.parametrize("kind", ["PNG", "PPM"])
+DEEP_COLORS = {
+    "PNG": deep_png(2, COLORS),
+    "PPM": b"P6 # a remark\n4 1 65535\n" + COLORS.astype(">u2").tobytes(),
+}
+
+
+@pytest.mark.parametrize("kind", list(DEEP_COLORS))
 def test_colors_of_16_bits_which_pillow_cuts_are_refused_as_uint16(kind: str) -> None:
-    content = deep_colors()[kind]
+    content = DEEP_COLORS[kind]
     assert decode(content, dtype="float32").max() < 2 / 255
-    with pytest.raises(ImageError, match=r"has colors of 16 bits, of which Pillow reads 8, and"):
+    with pytest.raises(
+        ImageError, match=r"16 bits of each color, of which Pillow reads 8 in this form, and"
+    ):
         decode(content, dtype="uint16")
     assert decode(b"P6 4 1 255\n" + COLORS.tobytes(), dtype="uint16").max() == 65535
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        deep_png(4, np.array([[[256, 65535], [4096, 0]]])),
+        struct.pack(">hbbHHHH", 474, 0, 2, 2, 2, 1, 1).ljust(512, b"\0") + b"\1\0\x10\0",
+    ],
+    ids=["PNG with opacity", "SGI"],
+)
+def test_grey_of_16_bits_which_pillow_cuts_is_refused_as_uint16(content: bytes) -> None:
+    assert decode(content)[0, :, 0].tolist() == [1, 16]
+    with pytest.raises(ImageError, match=r"16 bits of each color, of which Pillow reads 8 in this"):
+        decode(content, dtype="uint16")
 
 
 def test_an_out_of_another_dtype_is_refused() -> None:
