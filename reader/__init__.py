@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from reader.formats.token_windows import TokenWindows
     from reader.loader import DataLoader
     from reader.observe.profile import profile
+    from reader.shards.shard_order import ShardOrder
+    from reader.shards.shards import Shards
     from reader.sharing.share import share
     from reader.streams.mix import mix
     from reader.streams.rebatch import rebatch
@@ -118,6 +120,8 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SequenceSampler",
+    "ShardOrder",
+    "Shards",
     "StateError",
     "Subset",
     "SubsetRandomSampler",
@@ -172,6 +176,8 @@ _HOMES = {
         "reader.engine.worker_pool": "WorkerPool",
         "reader.loader": "DataLoader",
         "reader.observe.profile": "profile",
+        "reader.shards.shard_order": "ShardOrder",
+        "reader.shards.shards": "Shards",
         "reader.sharing.share": "share",
         "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
         "reader.streams.mix": "mix",

@@ -65,6 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "collate", "frameworks"),
+    "shards": (*_WORKER, "caching", "collate", "frameworks", "images"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
@@ -103,7 +104,8 @@ OF_ROOMS = {
     "simplejpeg": ("images",),
     "pandas": ("sharing",),
     "ray": ("cluster",),
-    "pyarrow": ("formats",),
+    "pyarrow": ("formats", "shards"),
+    "google_crc32c": ("shards",),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(
         "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),

@@ -16,7 +16,7 @@ from reader.data.distributed_env import world_and_rank
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
 from reader.errors import ConfigError
-from reader.random.permutation import indices_at, shuffled
+from reader.random.permutation import Order, indices_at, shuffled
 
 __all__ = ["DistributedSampler"]
 
@@ -153,8 +153,12 @@ class DistributedSampler(SeededSampler[int]):
         around = (place % self._count for place in places[inside:])  # pads the end
         if not self.shuffle:
             return chain(places[:inside], around)
-        order = shuffled(self._count, seed, epoch)
+        order = self._order(seed, epoch)
         return chain(indices_at(order, places[:inside]), map(order.__getitem__, around))
+
+    def _order(self, seed: int, epoch: int) -> Order:
+        """Return the shuffled order of all samples."""
+        return shuffled(self._count, seed, epoch)
 
     def _begin(self) -> tuple[int, int]:
         seed, epoch = super()._begin()

@@ -1,0 +1,213 @@
+"""What the fields of a sample become: bytes, numbers, text, arrays, images, or other values.
+
+Imports NumPy and the images. Nothing changes after it is made; each worker has a copy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, ImageError, got
+from reader.images.compose import Compose
+from reader.shards.formats.shard import Shard
+from reader.worker.context import is_refused, loader_task, sample_rng
+
+__all__ = ["Field", "Fields"]
+
+
+class Field(NamedTuple):
+    """One field of the samples.
+
+    Attributes:
+        name: in the sample.
+        choices: names in the shards, of which a sample has one.
+        decode: makes the value; None: it is as the format gives it.
+        is_image: whether `decode` is a list of transforms, for the bytes of a file.
+    """
+
+    name: str
+    choices: tuple[str, ...]
+    decode: Callable[[Any], Any] | Compose | None
+    is_image: bool
+
+
+class Fields:
+    """Which fields samples have, and what becomes of each.
+
+    Args:
+        fields: by name, as `Shards` takes them.
+
+    Raises:
+        ConfigError, ConfigTypeError: one cannot be.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        if not isinstance(fields, Mapping) or not fields:
+            raise ConfigTypeError(
+                'fields must be a dict such as {"jpg": reader.images.Compose([...]), "cls": int},'
+                f" or None, got {got(fields)}"
+            )
+        self.all = [_field(name, decode) for name, decode in fields.items()]
+        self._encoded = [field.is_image or field.decode is _bytes for field in self.all]
+        self.is_random = any(
+            isinstance(field.decode, Compose) and field.decode.is_random for field in self.all
+        )
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether a value depends only on what the shard holds and the generator."""
+        return all(
+            field.decode is None
+            or field.decode in _TYPES.values()
+            or isinstance(field.decode, _Numbers)
+            or (isinstance(field.decode, Compose) and field.decode.is_pure)
+            for field in self.all
+        )
+
+    def sample(self, shard: Shard, position: int, index: int) -> dict[str, Any]:
+        """Return a sample as a dict. See `values`."""
+        values = self.values(shard, position, index)
+        return {field.name: value for field, value in zip(self.all, values, strict=True)}
+
+    def values(self, shard: Shard, position: int, index: int, rows: Any = None) -> list[Any]:
+        """Return the values of a sample.
+
+        Args:
+            shard: that has it.
+            position: in the shard.
+            index: in the set, for random transforms.
+            rows: None, or an array or None for each value: where an image is written if it fits.
+
+        Raises:
+            DatasetError: it lacks a field, or one cannot be decoded.
+        """
+        names = self._names(shard, position)
+        found = shard.values(position, names, self._encoded)
+        rng = None
+        if self.is_random and (loader_task() is not None or is_refused()):
+            rng = sample_rng(index)
+        for number, (field, value) in enumerate(zip(self.all, found, strict=True)):
+            try:
+                if isinstance(field.decode, Compose):
+                    row = None if rows is None else rows[number]
+                    found[number] = _image(field.decode, value, rng, row)
+                elif field.decode is not None:
+                    found[number] = field.decode(value)
+            except Exception as error:
+                told = f"field {field.name!r} of {_where(shard, position)} cannot be decoded: "
+                if isinstance(error, ImageError):
+                    raise ImageError(f"{told}{error}") from error
+                raise DatasetError(f"{told}{error!r}, of {got(value)}") from error
+        return found
+
+    def _names(self, shard: Shard, position: int) -> list[str]:
+        """Return the name in the shard of each field. DatasetError: a sample lacks one."""
+        there = shard.names(position)
+        names = []
+        for field in self.all:
+            name = next((each for each in field.choices if each in there), None)
+            if name is None:
+                raise DatasetError(
+                    f"{_where(shard, position)} lacks the field {' or '.join(field.choices)!r}: it"
+                    f" has {', '.join(there)}"
+                )
+            names.append(name)
+        return names
+
+
+def _where(shard: Shard, position: int) -> str:
+    place, key = shard.origin(position)
+    named = f" ({key})" if key else ""
+    return f"sample {position:,}{named} of the shard '{shard.path}', at {place:,},"
+
+
+def _image(decode: Compose, value: Any, rng: Any, row: Any) -> Any:
+    """Return the image of a file's bytes, in a row where it fits; or of what a format decoded."""
+    if isinstance(value, bytes):
+        return decode.render(decode.opened_file(value), rng, row)
+    return decode.apply(value, rng)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as text where it is bytes, and the only one of a list."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _int(value: Any) -> int:
+    return int(_plain(value))
+
+
+def _float(value: Any) -> float:
+    return float(_plain(value))
+
+
+def _str(value: Any) -> str:
+    return str(_plain(value))
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, (str, bytes)):
+        return value.encode() if isinstance(value, str) else value
+    raise TypeError("it is neither bytes nor text")
+
+
+def _json(value: Any) -> Any:
+    plain = _plain(value)
+    return json.loads(plain) if isinstance(plain, str) else plain
+
+
+_TYPES: dict[Any, Callable[[Any], Any]] = {
+    int: _int,
+    float: _float,
+    str: _str,
+    bytes: _bytes,
+    "json": _json,
+}
+
+
+class _Numbers:
+    """Makes an array of bytes, or of numbers."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+
+    def __call__(self, value: Any) -> Any:
+        is_bytes = isinstance(value, bytes)
+        return np.frombuffer(value, self._dtype) if is_bytes else np.asarray(value, self._dtype)
+
+
+def _field(name: Any, decode: Any) -> Field:
+    if not isinstance(name, str):
+        raise ConfigTypeError(f"the name of a field must be a str, got {got(name)}")
+    choices = tuple(each.strip() for each in name.split(";"))
+    if isinstance(decode, Compose):
+        return Field(choices[0], choices, decode, True)
+    found = None if decode is None else _decoder(decode)
+    return Field(choices[0], choices, found, False)
+
+
+def _decoder(decode: Any) -> Callable[[Any], Any]:
+    """Return the function that a type, its name, or a function means."""
+    is_type = isinstance(decode, (type, str, np.dtype))
+    known = _TYPES.get(decode) if is_type else None
+    if known is not None:
+        return known
+    if callable(decode) and not (isinstance(decode, type) and issubclass(decode, np.generic)):
+        function: Callable[[Any], Any] = decode
+        return function
+    try:
+        dtype = np.dtype(decode)
+    except TypeError as error:
+        raise ConfigTypeError(
+            "a field becomes int, float, str, bytes, 'json', a type of NumPy's numbers, a"
+            f" reader.images.Compose, or what a function makes of it, got {got(decode)}"
+        ) from error
+    if dtype.hasobject:
+        raise ConfigError("a field cannot become an array of objects: that would need pickle")
+    return _Numbers(dtype)

@@ -1,0 +1,122 @@
+"""The formats of shards: one file each, and the table that finds them.
+
+A format is a row of FORMATS; a new one is a new file and a new row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from reader.errors import ConfigError, got
+from reader.files import open_regular
+from reader.shards.formats.compression import packed_of, stored_bytes
+from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
+from reader.shards.formats.mds import Listed, describes_mds, open_mds, read_mds
+from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, StoredBytes
+from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
+from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
+
+__all__ = ["FORMATS", "Format", "find_format", "read_index"]
+
+_HEAD = 512  # bytes of a file that are looked at
+_MOST_INDEX = 1 << 30  # bytes of an index.json
+
+
+class Format(NamedTuple):
+    """A format of shards.
+
+    Attributes:
+        name: of it, as `format=` takes it.
+        suffixes: of the names of its files.
+        begins: whether a file that begins so is of it; None: its files cannot be known so.
+        scan: returns a file's index as arrays, of which sums may be compared; None: `read` does.
+        open: returns a shard, of a file, its note, its arrays and the options.
+        describes: whether what an index.json holds is of it; None: it has none.
+        read: returns the shards that an index.json of a folder names.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: Callable[[bytes], bool] | None
+    scan: Callable[[StoredBytes, bool], dict[str, Any]] | None
+    open: Callable[[ShardFile, str, Arrays, Options], Shard]
+    describes: Callable[[Any], bool] | None = None
+    read: Callable[[str, dict[str, Any], Options], list[Listed]] | None = None
+
+
+def _open_tar(file: ShardFile, _: str, arrays: Arrays, __: Options) -> Shard:
+    return TarShard(stored_bytes(file), arrays)
+
+
+def _open_tfrecord(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+    return TfRecordShard(stored_bytes(file), arrays, options)
+
+
+def _open_json_lines(file: ShardFile, _: str, arrays: Arrays, __: Options) -> Shard:
+    return JsonLinesShard(stored_bytes(file), arrays)
+
+
+FORMATS = {
+    each.name: each
+    for each in (
+        Format("tar", (".tar",), begins_tar, scan_tar, _open_tar),
+        Format("mds", (), None, None, open_mds, describes_mds, read_mds),
+        Format(
+            "tfrecord",
+            (".tfrecord", ".tfrecords", ".tfrec"),
+            begins_tfrecord,
+            scan_tfrecord,
+            _open_tfrecord,
+        ),
+        Format("jsonl", (".jsonl", ".ndjson"), None, scan_json_lines, _open_json_lines),
+    )
+}
+
+
+def find_format(path: str) -> Format | None:
+    """Return the format of a file, by its name or its first bytes; None: it has none of them.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    name, how = packed_of(os.path.basename(path).lower())  # noqa: PTH119
+    for found in FORMATS.values():
+        if name.endswith(found.suffixes or "/"):
+            return found
+    if how:
+        return None
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise ConfigError(f"the shard '{path}' cannot be read: {error}") from error
+    return next((each for each in FORMATS.values() if each.begins and each.begins(head)), None)
+
+
+def read_index(folder: str, options: Options) -> tuple[Format, list[Listed]] | None:
+    """Return the format and shards that the index.json of a folder names; None: it has none.
+
+    Raises:
+        ConfigError: it cannot be read, or is of no known format.
+    """
+    path = os.path.join(folder, "index.json")  # noqa: PTH118
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            content = file.read(_MOST_INDEX)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error}") from error
+    try:
+        index = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"'{path}' is damaged: {error}. Fetch it again, or write the shards anew"
+        ) from error
+    for found in FORMATS.values():
+        if found.describes is not None and found.read is not None and found.describes(index):
+            return found, found.read(folder, index, options)
+    raise ConfigError(f"'{path}' is the index of no known format: it holds {got(index)}")

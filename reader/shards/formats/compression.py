@@ -1,0 +1,108 @@
+"""Shards that are compressed as a whole: to bytes, within what they say they have.
+
+Imports the standard library, and pyarrow for what it lacks. Keeps no state.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import zlib
+from typing import Any
+
+from reader.errors import ConfigError, DatasetError
+from reader.shards.formats.shard import ShardFile, StoredBytes
+
+__all__ = ["decompressed", "packed_of", "stored_bytes"]
+
+_OF_ARROW = {"zstd": "zstd", "zst": "zstd", "br": "brotli", "snappy": "snappy", "lz4": "lz4"}
+_SUFFIXES = {  # of names: how the file is compressed, and the suffix of what is in it
+    **{f".{how}": (how, "") for how in ("gz", "bz2", "zst", "zstd", "br", "lz4", "snappy")},
+    ".tgz": ("gz", ".tar"),
+    ".tbz2": ("bz2", ".tar"),
+}
+_OURS = {"gz": gzip.decompress, "bz2": bz2.decompress}
+MOST_NBYTES = 1 << 33  # of a shard, decompressed
+
+
+def packed_of(name: str) -> tuple[str, str]:
+    """Return the name of what a file holds, and how it is compressed; "": it is not."""
+    for suffix, (how, inner) in _SUFFIXES.items():
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] + inner, how
+    return name, ""
+
+
+def stored_bytes(file: ShardFile) -> StoredBytes:
+    """Return the bytes of a shard, decompressed where its name says that it is compressed.
+
+    Raises:
+        DatasetError: it cannot be read, has changed, or is damaged.
+        ConfigError: what decompresses it is not installed.
+    """
+    stored = StoredBytes(file)
+    how = packed_of(file.path)[1]
+    if not how:
+        return stored
+    content = decompressed(stored.read(0, stored.nbytes), how, None, file.path)
+    return StoredBytes(file, content)
+
+
+def decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> bytes:
+    """Return what a shard is decompressed to.
+
+    Args:
+        content: of the file.
+        how: an ending of names: "zstd", "zst", "gz", "bz2", "br", "snappy" or "lz4".
+        nbytes: of the result; None: what the file says.
+        path: for messages.
+
+    Raises:
+        ConfigError: `how` is none of these, or what reads it is not installed.
+        DatasetError: the shard is damaged, or has another number of bytes.
+    """
+    if nbytes is not None and not 0 <= nbytes <= MOST_NBYTES:
+        raise DatasetError(
+            f"the shard '{path}' is said to have {nbytes:,} bytes decompressed, and the most is"
+            f" {MOST_NBYTES:,}: write smaller shards"
+        )
+    try:
+        found = _decompressed(content, how, nbytes, path)
+    except (OSError, EOFError, ValueError, zlib.error, MemoryError) as error:
+        if isinstance(error, (ConfigError, DatasetError)):
+            raise
+        raise DatasetError(
+            f"the shard '{path}' cannot be decompressed by {how}: {error or repr(error)}. Fetch or"
+            " write it again"
+        ) from error
+    if nbytes is not None and len(found) != nbytes:
+        raise DatasetError(
+            f"the shard '{path}' has {len(found):,} bytes decompressed, and is said to have"
+            f" {nbytes:,}: fetch or write it again"
+        )
+    return found
+
+
+def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> bytes:
+    if how in _OURS:
+        return _OURS[how](content)
+    if how not in _OF_ARROW:
+        known = ", ".join([*_OURS, *_OF_ARROW])
+        raise ConfigError(f"the shard '{path}' is compressed by {how!r}, which is none of {known}")
+    pa: Any = _pyarrow(path, how)
+    codec = _OF_ARROW[how]
+    if nbytes is not None and codec != "lz4":
+        return bytes(pa.decompress(content, decompressed_size=nbytes, codec=codec, asbytes=True))
+    with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
+        return bytes(stream.read(MOST_NBYTES))
+
+
+def _pyarrow(path: str, how: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ConfigError(
+            f"the shard '{path}' is compressed by {how}, which pyarrow reads, and it cannot be"
+            f' imported: {error}. Run: pip install "lodreader[tables]"'
+        ) from error
+    return pyarrow

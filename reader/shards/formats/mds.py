@@ -1,0 +1,328 @@
+"""MosaicML Streaming's formats: MDS, and its JSON lines and separated values, by an index.json.
+
+Imports NumPy. Source: mosaicml-streaming 0.13's documentation of index.json, version 2. A shard of
+MDS has the number of samples, where each begins and the last ends, its description, and the
+samples: for each the sizes of the columns that have none in the index, and the columns. Numbers are
+uint32, of little-endian order. The others have the same numbers in a file of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import ConfigError, DatasetError, got
+from reader.shards.formats.compression import decompressed
+from reader.shards.formats.mds_encodings import decoder_of, holds_file, size_of
+from reader.shards.formats.shard import Options, Shard, ShardFile, StoredBytes
+
+__all__ = ["Listed", "describes_mds", "open_mds", "read_mds"]
+
+_NUMBER = np.dtype("<u4")
+_VERSION = 2
+_KINDS = ("mds", "json", "xsv", "csv", "tsv")
+_SEPARATORS = {"csv": ",", "tsv": "\t"}
+_FROM_TEXT = {"str": str, "int": int, "float": float}
+_MOST_SAMPLES = 1 << 32
+
+
+class Listed(NamedTuple):
+    """A shard that an index names.
+
+    Attributes:
+        path: of its file.
+        samples: how many it has.
+        note: what else the index says of it, as JSON.
+    """
+
+    path: str
+    samples: int
+    note: str
+
+
+def describes_mds(index: Any) -> bool:
+    """Whether what an index.json holds is of Streaming."""
+    return isinstance(index, dict) and "shards" in index and "version" in index
+
+
+def read_mds(folder: str, index: dict[str, Any], options: Options) -> list[Listed]:
+    """Return the shards that an index.json names.
+
+    Raises:
+        ConfigError: it has another version, or says what cannot be.
+    """
+    name = os.path.join(folder, "index.json")  # noqa: PTH118
+    try:
+        if index["version"] != _VERSION:
+            raise ConfigError(_of_version(index["version"]))
+        return [_listed(folder, each, options) for each in index["shards"]]
+    except ConfigError as error:
+        raise ConfigError(f"'{name}': {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"'{name}' is damaged: a shard lacks {error}, or has it in another form. Fetch the file"
+            " again, or write the shards anew"
+        ) from error
+
+
+def _of_version(version: Any) -> str:
+    return (
+        f"it has version {got(version)}, and {_VERSION} is known. Write the shards by a release of"
+        " Streaming from 0.1 on"
+    )
+
+
+def _listed(folder: str, shard: dict[str, Any], options: Options) -> Listed:
+    kind = shard["format"]
+    if kind not in _KINDS:
+        raise ConfigError(f"a shard has the format {got(kind)}, which is none of {_KINDS}")
+    if shard["version"] != _VERSION:
+        raise ConfigError(_of_version(shard["version"]))
+    count = int(shard["samples"])
+    note = {"kind": kind, "count": count, "columns": _columns(kind, shard, options)}
+    if kind != "mds":
+        note["newline"] = str(shard["newline"])
+        note["separator"] = str(shard.get("separator") or _SEPARATORS.get(kind, ""))
+    parts = ["data"] if kind == "mds" else ["data", "meta"]
+    packed = str(shard["compression"] or "").partition(":")[0]
+    paths = [_path_of(folder, shard[f"raw_{part}"]) for part in parts]
+    if packed and not all(map(os.path.exists, paths)):
+        paths = [_path_of(folder, shard[f"zip_{part}"]) for part in parts]
+        note["packed"] = packed
+        note["nbytes"] = [int(shard[f"raw_{part}"]["bytes"]) for part in parts]
+    note["sums"] = [dict(shard[f"raw_{part}"].get("hashes") or {}) for part in parts]
+    note["meta"] = paths[1] if parts[1:] else ""
+    if not 0 <= count < _MOST_SAMPLES:
+        raise ConfigError(f"the shard '{paths[0]}' is said to have {count:,} samples")
+    return Listed(paths[0], count, json.dumps(note))
+
+
+def _columns(
+    kind: str, shard: dict[str, Any], options: Options
+) -> list[tuple[str, str, int | None]]:
+    """Return name, encoding, and bytes of each value or None, of each column."""
+    if kind == "json":
+        return [(str(name), "", None) for name in shard["columns"]]
+    names, encodings = shard["column_names"], shard["column_encodings"]
+    sizes = shard["column_sizes"] if kind == "mds" else [None] * len(names)
+    columns = list(zip(names, encodings, sizes, strict=True))
+    for name, encoding, size in columns:
+        if kind == "mds":
+            decoder_of(encoding, name, options.allow_pickle)  # refuses what is not known
+        if kind == "mds" and size != size_of(encoding):
+            raise ConfigError(
+                f"the column {name!r} is said to have {size} bytes, and values of {encoding!r} have"
+                f" {size_of(encoding) or 'as many as each says'}"
+            )
+        if kind != "mds" and encoding not in _FROM_TEXT:
+            raise ConfigError(f"the column {name!r} has the encoding {encoding!r}")
+    return columns
+
+
+def _path_of(folder: str, part: dict[str, Any]) -> str:
+    """Return the path of a file that the index names. ConfigError: it leaves the folder."""
+    name = str(part["basename"])
+    if os.path.isabs(name) or ".." in name.split("/"):  # noqa: PTH117
+        raise ConfigError(f"it names the file '{name}', which is outside of its folder")
+    return os.path.join(folder, name)  # noqa: PTH118
+
+
+def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
+    """Return an open shard. DatasetError: it is damaged."""
+    said: dict[str, Any] = json.loads(note)
+    data = _stored(file, said, 0, options)
+    if said["kind"] == "mds":
+        return _MdsShard(data, said, options)
+    meta_path = said["meta"]
+    try:
+        found = os.stat(meta_path)  # noqa: PTH116
+    except OSError as error:
+        raise DatasetError(f"'{meta_path}' cannot be opened: {error}") from error
+    meta = ShardFile(meta_path, found.st_size, found.st_mtime_ns)
+    return _TextShard(data, _stored(meta, said, 1, options), said)
+
+
+def _stored(file: ShardFile, said: dict[str, Any], part: int, options: Options) -> StoredBytes:
+    """Return the bytes of one of a shard's files, decompressed."""
+    stored = StoredBytes(file)
+    if "packed" not in said:
+        return stored
+    nbytes = said["nbytes"][part]
+    content = decompressed(stored.read(0, stored.nbytes), said["packed"], nbytes, file.path)
+    if options.check:  # all of it was read
+        for name, wanted in said["sums"][part].items():
+            if name in hashlib.algorithms_available:
+                found = hashlib.new(name, content, usedforsecurity=False).hexdigest()
+                if found != wanted:
+                    raise DatasetError(
+                        f"the shard '{file.path}' is damaged: its {name} is {found}, and index.json"
+                        f" says {wanted}. Fetch it again"
+                    )
+    return StoredBytes(file, content)
+
+
+def _places(stored: StoredBytes, count: int, least: int, most: int) -> npt.NDArray[Any]:
+    """Return where samples begin, and the last one ends. DatasetError: that cannot be."""
+    head = stored.read(0, _NUMBER.itemsize * (count + 2))
+    numbers = np.frombuffer(head, _NUMBER).astype(np.int64)
+    places = numbers[1:]
+    if numbers[0] != count:
+        raise DatasetError(
+            f"the shard '{stored.path}' has {numbers[0]:,} samples, and index.json says {count:,}"
+        )
+    if places[0] < least or places[-1] > most or (np.diff(places) < 0).any():
+        raise DatasetError(
+            f"the shard '{stored.path}' is damaged: the places of its samples lie outside of it, or"
+            " one before the other. Fetch it again, or write it anew"
+        )
+    return places
+
+
+class _MdsShard(Shard):
+    """An open shard of MDS.
+
+    Args:
+        stored: its bytes.
+        said: what the index says of it.
+        options: how its columns are decoded.
+    """
+
+    def __init__(self, stored: StoredBytes, said: dict[str, Any], options: Options) -> None:
+        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
+        self._stored = stored
+        count = said["count"]
+        self._places = _places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
+        columns = said["columns"]
+        self._columns = [name for name, _, _ in columns]
+        self._sizes = [size for _, _, size in columns]
+        self._head = _NUMBER.itemsize * self._sizes.count(None)
+        self._decoders = [
+            decoder_of(encoding, name, options.allow_pickle) for name, encoding, _ in columns
+        ]
+        self._are_files = [holds_file(encoding) for _, encoding, _ in columns]
+
+    def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """See Shard: values by column."""
+        names, decoders = self._columns, self._decoders
+        found = []
+        for position, parts in zip(positions, self._parts(positions), strict=True):
+            try:
+                values = [decode(part) for decode, part in zip(decoders, parts, strict=True)]
+            except Exception:  # of many types
+                values = [self._decoded(k, part, position) for k, part in enumerate(parts)]
+            found.append(dict(zip(names, values, strict=True)))
+        return found
+
+    def names(self, position: int) -> list[str]:  # noqa: ARG002
+        """See Shard."""
+        return list(self._columns)
+
+    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
+        """See Shard."""
+        (parts,) = self._parts([position])
+        numbers = map(self._columns.index, names)
+        return [
+            parts[k] if is_encoded and self._are_files[k] else self._decoded(k, parts[k], position)
+            for k, is_encoded in zip(numbers, encoded, strict=True)
+        ]
+
+    def origin(self, position: int) -> tuple[int, str]:
+        """See Shard."""
+        return int(self._places[position]), ""
+
+    def _decoded(self, number: int, part: bytes, position: int) -> Any:
+        """Return a value. DatasetError, which names the column: it is damaged."""
+        try:
+            return self._decoders[number](part)
+        except Exception as error:  # of many types
+            what = f"its column {self._columns[number]!r}: {error}"
+            raise self._damaged(position, what) from error
+
+    def _parts(self, positions: Sequence[int]) -> Iterator[list[bytes]]:
+        """Yield the bytes of each column of some samples."""
+        rows = np.asarray(positions)
+        begins, ends = self._places[rows].tolist(), self._places[rows + 1].tolist()
+        head = self._head
+        for position, begin, end in zip(positions, begins, ends, strict=True):
+            content = self._stored.read(begin, end - begin)
+            sizes: list[Any] = self._sizes
+            if head:
+                if len(content) < head:
+                    raise self._damaged(position, "it has fewer bytes than its sizes")
+                said = iter(np.frombuffer(content, _NUMBER, head // _NUMBER.itemsize).tolist())
+                sizes = [next(said) if size is None else size for size in sizes]
+            parts, at = [], head
+            for size in sizes:
+                parts.append(content[at : at + size])
+                at += size
+            if at != len(content):
+                raise self._damaged(
+                    position,
+                    f"its columns have {at - head:,} bytes, and it has {len(content) - head:,}",
+                )
+            yield parts
+
+    def _damaged(self, position: int, what: str) -> DatasetError:
+        return DatasetError(
+            f"sample {position:,} of the shard '{self.path}', at {self._places[position]:,}, is"
+            f" damaged: {what}. Fetch the shard again, or write it anew"
+        )
+
+
+class _TextShard(Shard):
+    """An open shard of JSON lines or separated values of Streaming.
+
+    Args:
+        data: its bytes.
+        meta: the bytes of the file that has the places of samples.
+        said: what the index says of it.
+    """
+
+    def __init__(self, data: StoredBytes, meta: StoredBytes, said: dict[str, Any]) -> None:
+        self.path, self.unpacked_nbytes = data.path, data.unpacked_nbytes
+        self._stored = data
+        self._places = _places(meta, said["count"], 0, data.nbytes)
+        self._said = said
+
+    def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """See Shard: values by column."""
+        return list(map(self._sample, positions))
+
+    def _sample(self, position: int) -> dict[str, Any]:
+        begin, end = self._places[position : position + 2].tolist()
+        try:
+            text = self._stored.read(begin, end - begin).decode()
+            if self._said["kind"] == "json":
+                found = json.loads(text)
+                if not isinstance(found, dict):
+                    raise ValueError(f"it is no object, but {got(found)}")
+                return found
+            parts = text.removesuffix(self._said["newline"]).split(self._said["separator"])
+            return {
+                name: _FROM_TEXT[encoding](part)
+                for (name, encoding, _), part in zip(self._said["columns"], parts, strict=True)
+            }
+        except (ValueError, RecursionError) as error:
+            raise DatasetError(
+                f"sample {position:,} of the shard '{self.path}', at {begin:,}, is damaged:"
+                f" {error}. Fetch the shard again, or write it anew"
+            ) from error
+
+    def names(self, position: int) -> list[str]:
+        """See Shard."""
+        return list(self._sample(position))
+
+    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:  # noqa: ARG002
+        """See Shard."""
+        found = self._sample(position)
+        return [found[name] for name in names]
+
+    def origin(self, position: int) -> tuple[int, str]:
+        """See Shard."""
+        return int(self._places[position]), ""

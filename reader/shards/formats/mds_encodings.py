@@ -1,0 +1,183 @@
+"""The encodings of MDS, from bytes to values. Source: mosaicml-streaming 0.13's documentation.
+
+Imports NumPy, and Pillow where a column holds images. Keeps no state.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import pickle
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError
+from reader.frameworks import pillow
+
+__all__ = ["decoder_of", "holds_file", "size_of"]
+
+Decoder = Callable[[bytes], Any]
+
+_SCALARS = (
+    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+)
+_CODES = {  # of an array's type
+    8: "uint8",
+    9: "int8",
+    16: "uint16",
+    17: "int16",
+    18: "float16",
+    32: "uint32",
+    33: "int32",
+    34: "float32",
+    64: "uint64",
+    65: "int64",
+    66: "float64",
+}
+_AXES = ("uint8", "uint16", "uint32", "uint64")  # types of a shape
+_FILES = ("bytes", "jpeg", "png")
+
+
+def size_of(encoding: str) -> int | None:
+    """Return how many bytes each value of an encoding has; None: they differ."""
+    if encoding == "int":
+        return 8
+    if encoding in _SCALARS:
+        return np.dtype(encoding).itemsize
+    name, _, form = encoding.partition(":")
+    if name == "ndarray" and ":" in form:
+        dtype, shape = _array_form(form)
+        return math.prod(shape) * np.dtype(dtype).itemsize
+    return None
+
+
+def holds_file(encoding: str) -> bool:
+    """Whether the values of an encoding are bytes, such as those of an image file."""
+    return encoding in _FILES
+
+
+def decoder_of(encoding: str, column: str, allow_pickle: bool) -> Decoder:
+    """Return the function that makes a value of a column's bytes.
+
+    It raises ValueError and others where they are damaged.
+
+    Raises:
+        ConfigError: the encoding is unknown, or of pickles, which may run any program.
+    """
+    name, has_form, form = encoding.partition(":")
+    if name == "ndarray":
+        dtype, shape = _array_form(form) if has_form else ("", ())
+        return lambda content: _array(content, dtype, shape)
+    if encoding == "pkl" and not allow_pickle:
+        raise ConfigError(
+            f"the column {column!r} holds pickles, which can run any program when they are read:"
+            " pass allow_pickle=True if you trust who made the files"
+        )
+    found = _DECODERS.get(encoding)
+    if found is None and encoding in _SCALARS:
+        scalar = np.dtype(encoding)
+        return lambda content: _one(content, scalar)
+    if found is None:
+        known = ", ".join(sorted({*_DECODERS, *_SCALARS, "ndarray"}))
+        raise ConfigError(
+            f"the column {column!r} has the encoding {encoding!r}, which is none of MDS: {known}"
+        )
+    return found
+
+
+def _array_form(form: str) -> tuple[str, tuple[int, ...]]:
+    """Return the type and shape that an encoding names; "", (): each value names them."""
+    dtype, _, axes = form.partition(":")
+    try:
+        shape = tuple(map(int, axes.split(","))) if axes else ()
+    except ValueError:
+        shape = (0,)
+    if dtype not in _CODES.values() or min(shape, default=1) < 1:
+        raise ConfigError(f"the encoding 'ndarray:{form}' names no type and shape of MDS")
+    return dtype, shape
+
+
+def _one(content: bytes, dtype: np.dtype[Any]) -> Any:
+    if len(content) != dtype.itemsize:
+        raise ValueError(f"{len(content)} bytes are no {dtype}")
+    return np.frombuffer(content, dtype)[0]
+
+
+def _array(content: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
+    place = 0
+    if not dtype:
+        if content[:1] == b"" or content[0] not in _CODES:
+            raise ValueError("it names no type of an array")
+        dtype, place = _CODES[content[0]], 1
+    if not shape:
+        if len(content) <= place:
+            raise ValueError("it names no shape of an array")
+        axes = np.dtype(_AXES[content[place] & 3])
+        count, place = content[place] >> 2, place + 1
+        end = place + count * axes.itemsize
+        shape = tuple(np.frombuffer(content[place:end], axes).tolist())
+        if len(shape) != count:
+            raise ValueError("its shape is cut off")
+        place = end
+    return np.frombuffer(content[place:], dtype).reshape(shape)
+
+
+def _int(content: bytes) -> int:
+    return int(_one(content, np.dtype(np.int64)))
+
+
+def _image(content: bytes) -> Any:
+    """Return Pillow's image of a file's bytes, which is decoded when it is used."""
+    return pillow.require_pillow().open(io.BytesIO(content))
+
+
+def _raw_image(content: bytes) -> Any:
+    width, height, length = struct.unpack_from("<III", content)
+    mode, pixels = content[12 : 12 + length].decode(), content[12 + length :]
+    if not 0 < width * height <= 8 * len(pixels):  # a pixel has a bit at least
+        raise ValueError(f"{len(pixels):,} bytes are no image of {height} x {width} pixels")
+    return pillow.require_pillow().frombytes(mode, (width, height), pixels)
+
+
+def _parts(content: bytes, place: int) -> list[bytes]:
+    """Return the parts of a list: how many stands at a place, then their sizes, then they."""
+    (count,) = struct.unpack_from("<I", content, place)
+    begin = place + 4 + 4 * count
+    sizes = np.frombuffer(content[place + 4 : begin], np.uint32).tolist()
+    if len(sizes) != count or begin + sum(sizes) != len(content):
+        raise ValueError(f"a list of {count} parts has other bytes than it says")
+    found = []
+    for size in sizes:
+        found.append(content[begin : begin + size])
+        begin += size
+    return found
+
+
+def _list_of(decode: Decoder, place: int) -> Decoder:
+    return lambda content: [decode(part) for part in _parts(content, place)]
+
+
+_DECODERS: dict[str, Decoder] = {
+    "bytes": bytes,
+    "str": lambda content: content.decode(),
+    "int": _int,
+    "str_int": lambda content: int(content.decode()),
+    "str_float": lambda content: float(content.decode()),
+    "str_decimal": lambda content: Decimal(content.decode()),
+    "pil": _raw_image,
+    "jpeg": _image,
+    "png": _image,
+    "jpeg_array": _list_of(_image, 0),
+    "jpegarray": _list_of(_image, 0),
+    "list[pil]": _list_of(_raw_image, 4),
+    "list[jpeg]": _list_of(_image, 4),
+    "list[png]": _list_of(_image, 4),
+    "json": lambda content: json.loads(content.decode()),
+    "pkl": pickle.loads,
+}

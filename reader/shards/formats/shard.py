@@ -1,0 +1,130 @@
+"""What every format gives: an open shard, and what is known of it before it is opened.
+
+Imports the errors and how files are opened. An open shard belongs to one process; its threads may
+read from it at once, since every read names its place.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from reader.errors import DatasetError
+from reader.files import open_regular
+
+__all__ = ["Arrays", "Options", "Shard", "ShardFile", "StoredBytes"]
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class ShardFile(NamedTuple):
+    """A file of a set, as it was when its index was made.
+
+    Attributes:
+        path: of it.
+        nbytes: of it.
+        mtime_ns: when it was changed last, in nanoseconds.
+    """
+
+    path: str
+    nbytes: int
+    mtime_ns: int
+
+
+class Options(NamedTuple):
+    """How samples are decoded.
+
+    Attributes:
+        check: whether sums that the format has are compared.
+        allow_pickle: whether pickles are read, which can run any program.
+    """
+
+    check: bool
+    allow_pickle: bool
+
+
+class StoredBytes:
+    """The bytes of a shard, read by their place.
+
+    Args:
+        file: the file; it must be as it was.
+        content: what it is decompressed to; None: it is read as it lies.
+
+    Raises:
+        DatasetError: it cannot be opened, or has changed.
+    """
+
+    def __init__(self, file: ShardFile, content: bytes | None = None) -> None:
+        self.path = file.path
+        self._content = content
+        self.unpacked_nbytes = 0 if content is None else len(content)
+        self._fd = -1
+        try:
+            self._fd = open_regular(file.path)
+            found = os.fstat(self._fd)
+        except OSError as error:
+            raise DatasetError(f"the shard '{file.path}' cannot be opened: {error}") from error
+        self.nbytes = found.st_size if content is None else len(content)
+        if (found.st_size, found.st_mtime_ns) != (file.nbytes, file.mtime_ns):
+            raise DatasetError(
+                f"the shard '{file.path}' has changed since its index was made: it had"
+                f" {file.nbytes:,} bytes, and has {found.st_size:,}. Leave the files as they are"
+                " while they are read, or make the dataset anew"
+            )
+
+    def __del__(self) -> None:
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    def read(self, place: int, nbytes: int) -> bytes:
+        """Return some bytes. DatasetError: the file does not have them."""
+        if not 0 <= place <= place + nbytes <= self.nbytes:
+            raise DatasetError(
+                f"the shard '{self.path}' is damaged: bytes {place:,} to {place + nbytes:,} are"
+                f" named, and it has {self.nbytes:,}"
+            )
+        if self._content is not None:
+            return self._content[place : place + nbytes]
+        found = os.pread(self._fd, nbytes, place)
+        while len(found) < nbytes:  # a signal came, or the file was cut
+            more = os.pread(self._fd, nbytes - len(found), place + len(found))
+            if not more:
+                raise DatasetError(
+                    f"the shard '{self.path}' ends at {os.fstat(self._fd).st_size:,}, and had"
+                    f" {self.nbytes:,} bytes when it was opened"
+                )
+            found += more
+        return found
+
+
+class Shard(abc.ABC):
+    """An open shard: its samples by their position in it.
+
+    Attributes:
+        path: of its file.
+        unpacked_nbytes: of what it is decompressed to in memory.
+    """
+
+    path: str
+    unpacked_nbytes: int = 0
+
+    @abc.abstractmethod
+    def samples(self, positions: Sequence[int]) -> list[Any]:
+        """Return samples as the library gives them whose format it is. DatasetError: damage."""
+
+    @abc.abstractmethod
+    def names(self, position: int) -> list[str]:
+        """Return the names of the fields of a sample."""
+
+    @abc.abstractmethod
+    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
+        """Return some fields of a sample, which it has: as bytes where they are encoded."""
+
+    @abc.abstractmethod
+    def origin(self, position: int) -> tuple[int, str]:
+        """Return where in the file a sample begins, in bytes, and its key; "": it has none."""

@@ -1,0 +1,232 @@
+"""WebDataset's format: a tar file whose members of one name, up to its first dot, are a sample.
+
+Imports the standard library's `tarfile`, which knows every kind of header, to index a file; then
+members are read by their places. Source: webdataset's documentation, and POSIX's `pax` for tar.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError, printable
+from reader.shards.formats.shard import Arrays, Shard, StoredBytes
+
+__all__ = ["TarShard", "begins_tar", "scan_tar"]
+
+_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)  # key, and extension
+_META = re.compile(r"__[^/]*__($|/)")  # members that are no sample's
+_KEY = "__key__"
+_BLOCK = 512
+_MAGIC, _MAGIC_AT = b"ustar", 257
+_BEHIND = 1 << 16  # bytes behind the end that are looked at
+
+
+def begins_tar(head: bytes) -> bool:
+    """Whether a file that begins so is a tar file."""
+    return head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC
+
+
+def scan_tar(stored: StoredBytes, _: bool) -> dict[str, Any]:
+    """Return the index of a tar file.
+
+    Returns:
+        "starts": the first member of each sample, and how many members there are; "places",
+        "nbytes", "extensions": of each member, the last as numbers; "names": the extensions;
+        "key_ends": where the key of each sample begins and ends in "keys".
+
+    Raises:
+        ConfigError: it is damaged, or has two members of one name, or what cannot be a sample's.
+    """
+    samples: dict[str, dict[str, tuple[int, int]]] = {}
+    for name, place, nbytes in _members(stored):
+        found = _NAME.fullmatch(name)
+        if found is None or _META.match(name):
+            continue
+        fields = samples.setdefault(found[1], {})
+        extension = found[2].lower()
+        if extension in fields:
+            raise ConfigError(
+                f"the shard '{stored.path}' has two members '{printable(name)}' of one sample:"
+                " write it anew"
+            )
+        fields[extension] = place, nbytes
+    numbers: dict[str, int] = {}
+    members = [each for fields in samples.values() for each in fields.items()]
+    kinds = [numbers.setdefault(extension, len(numbers)) for extension, _ in members]
+    counts = [len(fields) for fields in samples.values()]
+    keys = list(map(_encoded, samples))
+    return {
+        "starts": np.cumsum([0, *counts], dtype=np.int64),
+        "places": np.array([place for _, (place, _) in members], np.int64),
+        "nbytes": np.array([nbytes for _, (_, nbytes) in members], np.int64),
+        "extensions": np.array(kinds, np.int32),
+        "names": np.frombuffer(b"\0".join(map(_encoded, numbers)), np.uint8),
+        "key_ends": np.cumsum([0, *map(len, keys)], dtype=np.int64),
+        "keys": np.frombuffer(b"".join(keys), np.uint8),
+    }
+
+
+def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
+    """Yield name, place and bytes of each member that is a file, or a link to one."""
+    seen: dict[str, tuple[int, int]] = {}
+    try:
+        with tarfile.open(fileobj=io.BufferedReader(_Raw(stored), 4096), mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # of a million samples
+                if member.issym() or member.islnk():
+                    found = seen.get(_target(member))
+                    if found is None:
+                        raise ConfigError(
+                            f"the shard '{stored.path}' has the member '{printable(member.name)}',"
+                            f" a link to '{printable(member.linkname)}', which is no member before"
+                            " it: write it anew with files in place of links"
+                        )
+                elif member.issparse():
+                    raise ConfigError(
+                        f"the shard '{stored.path}' has the sparse member"
+                        f" '{printable(member.name)}': write it anew without `tar --sparse`"
+                    )
+                elif member.isreg():
+                    found = member.offset_data, member.size
+                    if found[0] + found[1] > stored.nbytes:
+                        raise ConfigError(
+                            f"the shard '{stored.path}' is cut off: its member"
+                            f" '{printable(member.name)}' ends at {sum(found):,}, and the file at"
+                            f" {stored.nbytes:,}"
+                        )
+                else:
+                    continue
+                seen[member.name] = found
+                yield member.name, *found
+            _check_end(stored, archive.offset)
+    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"the shard '{stored.path}' is damaged: {error}. Fetch it again, or write it anew"
+        ) from error
+
+
+def _target(member: tarfile.TarInfo) -> str:
+    """Return the name that a link means: a hard link's own, a symbolic one's from its folder."""
+    if member.islnk():
+        return member.linkname
+    folder = member.name.rpartition("/")[0]
+    parts: list[str] = []
+    for part in f"{folder}/{member.linkname}".split("/"):
+        if part == ".." and parts:
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _check_end(stored: StoredBytes, place: int) -> None:
+    """Raise ConfigError where the reading of headers ended at no end of an archive."""
+    behind = stored.read(min(place, stored.nbytes), min(_BEHIND, max(0, stored.nbytes - place)))
+    if behind[:_BLOCK].strip(b"\0"):
+        raise ConfigError(
+            f"the shard '{stored.path}' is damaged: the header of a member, at {place:,}, cannot be"
+            " read, and what follows would be lost. Write it anew"
+        )
+    for at in range(0, len(behind), _BLOCK):
+        if begins_tar(behind[at : at + _BLOCK]):
+            raise ConfigError(
+                f"the shard '{stored.path}' has another archive behind its end, at {place + at:,},"
+                " whose samples would be lost: write them to a file of their own"
+            )
+
+
+class _Raw(io.RawIOBase):
+    """A shard's bytes as a file, for `tarfile`."""
+
+    def __init__(self, stored: StoredBytes) -> None:
+        self._stored = stored
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._stored.nbytes}[whence]
+        self._place = max(0, base + offset)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        count = max(0, min(len(buffer), self._stored.nbytes - self._place))
+        buffer[:count] = self._stored.read(self._place, count) if count else b""
+        self._place += count
+        return count
+
+
+class TarShard(Shard):
+    """An open tar file.
+
+    Args:
+        stored: its bytes.
+        arrays: its index: see `scan_tar`.
+    """
+
+    def __init__(self, stored: StoredBytes, arrays: Arrays) -> None:
+        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
+        self._stored = stored
+        self._arrays = arrays
+        self._starts, self._places = arrays["starts"], arrays["places"]
+        self._nbytes, self._extensions = arrays["nbytes"], arrays["extensions"]
+        self._names = [_decoded(name) for name in arrays["names"].tobytes().split(b"\0")]
+
+    def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """See Shard: bytes by extension, and the key."""
+        return list(map(self._sample, positions))
+
+    def _sample(self, position: int) -> dict[str, Any]:
+        found: dict[str, Any] = {_KEY: self._key(position)}
+        for name, place, nbytes in self._members(position):
+            found[name] = self._stored.read(place, nbytes)
+        return found
+
+    def names(self, position: int) -> list[str]:
+        """See Shard."""
+        return [_KEY, *(name for name, _, _ in self._members(position))]
+
+    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:  # noqa: ARG002
+        """See Shard: all are bytes but the key."""
+        found = {name: (place, nbytes) for name, place, nbytes in self._members(position)}
+        return [
+            self._key(position) if name == _KEY else self._stored.read(*found[name])
+            for name in names
+        ]
+
+    def origin(self, position: int) -> tuple[int, str]:
+        """See Shard: the place of the data of its first member."""
+        return int(self._places[self._starts[position]]), self._key(position)
+
+    def _members(self, position: int) -> list[tuple[str, int, int]]:
+        part = slice(self._starts[position], self._starts[position + 1])
+        places, nbytes = self._places[part].tolist(), self._nbytes[part].tolist()
+        names = [self._names[number] for number in self._extensions[part].tolist()]
+        return list(zip(names, places, nbytes, strict=True))
+
+    def _key(self, position: int) -> str:
+        begin, end = self._arrays["key_ends"][position : position + 2].tolist()
+        return _decoded(self._arrays["keys"][begin:end].tobytes())
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")

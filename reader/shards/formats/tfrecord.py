@@ -1,0 +1,232 @@
+"""TFRecord: records with their lengths and sums, which hold a `tf.train.Example` each.
+
+Imports NumPy, and google-crc32c where sums are compared. Source: TensorFlow's documentation of
+TFRecord and of `example.proto`; protobuf's of its encoding. A record has its length, uint64, the
+sum of that, its bytes, and the sum of those; sums are CRC32C, turned and moved on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError, DatasetError
+from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
+
+__all__ = ["TfRecordShard", "begins_tfrecord", "scan_tfrecord"]
+
+_HEAD = struct.Struct("<QI")
+_SUM = struct.Struct("<I")
+_BLOCK = 1 << 20
+_EMPTY = memoryview(b"")
+_VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5  # kinds of a field of protobuf
+
+
+def begins_tfrecord(head: bytes) -> bool:
+    """Whether a file that begins so is a TFRecord file: the sum of the first length is right."""
+    return len(head) >= _HEAD.size and _sum(head[:8]) == _SUM.unpack_from(head, 8)[0]
+
+
+def scan_tfrecord(stored: StoredBytes, check: bool) -> dict[str, Any]:
+    """Return the index of a file: the "places" of its records' bytes, and how many "nbytes".
+
+    Raises:
+        ConfigError: it is damaged, or cut off.
+    """
+    places: list[int] = []
+    sizes: list[int] = []
+    at = 0
+    block, begin = b"", 0
+    while at < stored.nbytes:
+        if at + _HEAD.size > begin + len(block):
+            begin = at
+            block = stored.read(at, min(_BLOCK, stored.nbytes - at))
+        if len(block) - (at - begin) < _HEAD.size:
+            raise _cut(stored, at)
+        nbytes, found = _HEAD.unpack_from(block, at - begin)
+        if check and _sum(block[at - begin : at - begin + 8]) != found:
+            raise ConfigError(
+                f"the shard '{stored.path}' is damaged: the sum of the length of record"
+                f" {len(places):,}, at {at:,}, is wrong. Fetch it again, or write it anew"
+            )
+        places.append(at + _HEAD.size)
+        sizes.append(nbytes)
+        at += _HEAD.size + nbytes + _SUM.size
+    if at > stored.nbytes:
+        raise _cut(stored, places[-1])
+    return {
+        "starts": np.arange(len(places) + 1),
+        "places": np.array(places, np.int64),
+        "nbytes": np.array(sizes, np.int64),
+    }
+
+
+def _cut(stored: StoredBytes, at: int) -> ConfigError:
+    return ConfigError(
+        f"the shard '{stored.path}' is cut off: it ends within the record at {at:,}. Fetch it"
+        " again, or write it anew"
+    )
+
+
+def _crc32c() -> Any:
+    try:
+        from google_crc32c import value
+    except ImportError as error:
+        raise ConfigError(
+            "the sums of TFRecord files are computed by google-crc32c, which cannot be imported:"
+            f' {error}. Run: pip install "lodreader[shards]"'
+        ) from error
+    return value
+
+
+def _sum(content: bytes) -> int:
+    """Return the sum that TFRecord writes for some bytes."""
+    crc: int = _crc32c()(content)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class TfRecordShard(Shard):
+    """An open TFRecord file.
+
+    Args:
+        stored: its bytes.
+        arrays: its index: see `scan_tfrecord`.
+        options: whether sums are compared.
+    """
+
+    def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
+        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
+        self._stored = stored
+        self._places, self._nbytes = arrays["places"], arrays["nbytes"]
+        self._check = options.check
+
+    def samples(self, positions: Sequence[int]) -> list[dict[str, list[Any]]]:
+        """See Shard: a list by feature."""
+        return list(map(self._sample, positions))
+
+    def _sample(self, position: int) -> dict[str, list[Any]]:
+        try:
+            return dict(_features(memoryview(self.record(position))))
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._damaged(position, f"it is no tf.train.Example: {error}") from error
+
+    def record(self, position: int) -> bytes:
+        """Return the bytes of a record. DatasetError: its sum is wrong."""
+        place, nbytes = int(self._places[position]), int(self._nbytes[position])
+        content = self._stored.read(place, nbytes + _SUM.size)
+        if self._check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
+            raise self._damaged(position, "its sum is wrong")
+        return content[:nbytes]
+
+    def names(self, position: int) -> list[str]:
+        """See Shard."""
+        return list(self._sample(position))
+
+    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
+        """See Shard: of a feature that is encoded, the only bytes that it has."""
+        found = self._sample(position)
+        values = []
+        for name, is_encoded in zip(names, encoded, strict=True):
+            value: Any = found[name]
+            values.append(value[0] if is_encoded and len(value) == 1 else value)
+        return values
+
+    def origin(self, position: int) -> tuple[int, str]:
+        """See Shard: where the record's length stands."""
+        return int(self._places[position]) - _HEAD.size, ""
+
+    def _damaged(self, position: int, what: str) -> DatasetError:
+        return DatasetError(
+            f"sample {position:,} of the shard '{self.path}', at {self._places[position]:,}, is"
+            f" damaged: {what}. Fetch the shard again, or write it anew"
+        )
+
+
+# -- protobuf ------------------------------------------------------------------------------------
+
+
+def _features(example: memoryview) -> Iterator[tuple[str, list[Any]]]:
+    """Yield name and values of each feature of an Example."""
+    for number, features in _fields(example):
+        if number != 1:
+            continue
+        for _, entry in _fields(_message(features)):
+            parts = dict(_fields(_message(entry)))
+            name, feature = parts.get(1, _EMPTY), parts.get(2, _EMPTY)
+            yield bytes(_message(name)).decode(), _values(_message(feature))
+
+
+def _values(feature: memoryview) -> list[Any]:
+    """Return the values of a feature: bytes, floats or whole numbers."""
+    found: list[Any] = []
+    for kind, values in _fields(feature):
+        for number, value in _fields(_message(values)):
+            if number != 1:
+                continue
+            if kind == 1:
+                found.append(bytes(_message(value)))
+            elif kind == 2:
+                found += np.frombuffer(_message(value), "<f4").tolist()
+            elif kind == 3:
+                found += _whole_numbers(value)
+    return found
+
+
+def _message(value: Any) -> memoryview:
+    if not isinstance(value, memoryview):
+        raise ValueError("a field has another kind than it must have")
+    return value
+
+
+def _whole_numbers(value: Any) -> list[int]:
+    if isinstance(value, int):
+        return [_signed(value)]
+    found, at = [], 0
+    while at < len(value):
+        number, at = _varint(value, at)
+        found.append(_signed(number))
+    return found
+
+
+def _signed(number: int) -> int:
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of each field: an int, or bytes of what has a length or 4 or 8."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        if kind == _BYTES:
+            nbytes, at = _varint(message, at)
+        elif kind in (_BITS32, _BITS64):
+            nbytes = 4 if kind == _BITS32 else 8
+        else:
+            raise ValueError(f"a field has the kind {kind}")
+        if at + nbytes > len(message):
+            raise ValueError("a field is longer than its message")
+        yield key >> 3, message[at : at + nbytes]
+        at += nbytes
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """Return a number, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = message[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number has more than 64 bits")

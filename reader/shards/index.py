@@ -1,0 +1,330 @@
+"""The index of a set of shards: which files it has, and which samples are in each.
+
+Imports the formats and the sharing of arrays. Of formats whose shards have to be read to know their
+samples the index is kept in a file, beside the shards or in a folder of yours. It holds numbers and
+text alone, and is compared with its sum and with the files' sizes and times when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader._core.shared.entry_table import checksum
+from reader.errors import ConfigError, DatasetError
+from reader.files import open_regular
+from reader.shards.formats import FORMATS, Format, find_format, read_index
+from reader.shards.formats.compression import stored_bytes
+from reader.shards.formats.mds import Listed
+from reader.shards.formats.shard import Arrays, Options, ShardFile
+from reader.shards.paths import files_in, named
+from reader.sharing.share import share
+
+__all__ = ["SetIndex", "find_set"]
+
+_MAGIC = b"RDSHARDS"
+_VERSION = 1
+_HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
+_THREADS = 8
+_STARTS = "starts"
+
+
+class SetIndex:
+    """A set of shards of one format.
+
+    Args:
+        kind: the name of the format.
+        files: of the shards.
+        starts: the first sample of each shard, and how many samples there are.
+        notes: what an index.json says of each; none: there is no index.json.
+        arrays: those of all shards, one behind the other, by name.
+        bounds: where the arrays of each shard begin and end in these, by name.
+
+    Attributes:
+        nbytes: of all files.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        files: Sequence[ShardFile],
+        starts: npt.NDArray[Any],
+        notes: Sequence[str],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        bounds: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        self.kind = kind
+        self.files = share([tuple(file) for file in files])
+        self.nbytes = sum(nbytes for _, nbytes, _ in files)
+        self.starts = share(starts)
+        self.notes = share(list(notes))
+        self._arrays = {name: share(array) for name, array in arrays.items()}
+        self._bounds = {name: share(array) for name, array in bounds.items()}
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the shard that has each sample, and its position there."""
+        starts, wanted = self.starts.view(np.ndarray), np.asarray(indices, np.int64)
+        shards = np.searchsorted(starts, wanted, "right") - 1
+        return shards.tolist(), (wanted - starts[shards]).tolist()
+
+    def file(self, shard: int) -> ShardFile:
+        """Return the file of a shard."""
+        return ShardFile(*self.files[shard])
+
+    def note(self, shard: int) -> str:
+        """Return what the index.json of the format says of a shard."""
+        return str(self.notes[shard]) if len(self.notes) else ""
+
+    def arrays(self, shard: int) -> Arrays:
+        """Return the arrays of a shard."""
+        found = {}
+        for name, array in self._arrays.items():
+            begin, end = self._bounds[name][shard : shard + 2].tolist()
+            found[name] = array[begin:end]
+        return found
+
+
+def find_set(path: Any, kind: str | None, folder: str | None, options: Options) -> SetIndex:
+    """Return the index of the shards that a path names.
+
+    Args:
+        path: as for `named`.
+        kind: the name of the format; None: what is found.
+        folder: where the index is kept; None: beside the shards, if that folder is writable.
+        options: how samples are decoded.
+
+    Raises:
+        ConfigError, ConfigTypeError: there are none, they are of several formats, or one is
+            damaged.
+    """
+    found = _listed(named(path), kind, options)
+    kinds = {each.name: file for each, file in reversed(found)}
+    if len(kinds) > 1:
+        told = " and ".join(f"'{file.path}' of {name}" for name, file in sorted(kinds.items()))
+        raise ConfigError(
+            f"the shards have several formats, such as {told}: pass those of one, or format="
+        )
+    form = found[0][0]
+    files = [_file(listed.path) for _, listed in found]
+    if form.scan is None:
+        counts = [listed.samples for _, listed in found]
+        notes = [listed.note for _, listed in found]
+        return _made(form, files, counts, notes, {}, {})
+    return _scanned(form, files, folder, options.check)
+
+
+def _listed(entries: list[str], kind: str | None, options: Options) -> list[tuple[Format, Listed]]:
+    """Return the format and the shards of each file or folder."""
+    if kind is not None and kind not in FORMATS:
+        raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}")
+    found: list[tuple[Format, Listed]] = []
+    for entry in entries:
+        if not os.path.isdir(entry):  # noqa: PTH112
+            form = FORMATS[kind] if kind else find_format(entry)
+            if form is None:
+                raise ConfigError(
+                    f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
+                    " and its first bytes: pass format= if it is"
+                )
+            found.append((form, Listed(entry, -1, "")))
+            continue
+        inner = _in_folder(entry, kind, options)
+        if not inner:
+            raise _no_shards(entry)
+        found += inner
+    for form, listed in found:
+        if form.scan is None and listed.samples < 0:
+            raise ConfigError(
+                f"'{listed.path}' is a file of a set that its index.json describes: pass the folder"
+                " of both"
+            )
+    return found
+
+
+def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Format, Listed]]:
+    """Return the shards of a folder: those of its index.json, or its files of a known format."""
+    indexed = None if kind and FORMATS[kind].read is None else read_index(folder, options)
+    if indexed is not None:
+        form, listed = indexed
+        return [(form, each) for each in listed]
+    files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
+    if kind:
+        suffixes = FORMATS[kind].suffixes
+        named_so = [each for each in files if any(each_suffix in each for each_suffix in suffixes)]
+        return [(FORMATS[kind], Listed(each, -1, "")) for each in named_so or files]
+    kinds = [(find_format(each), each) for each in files]
+    return [(form, Listed(each, -1, "")) for form, each in kinds if form is not None]
+
+
+def _no_shards(folder: str) -> ConfigError:
+    """Return the error of a folder without shards."""
+    inner = sorted(
+        each.path
+        for each in os.scandir(folder)
+        if each.is_dir() and os.path.exists(os.path.join(each.path, "index.json"))  # noqa: PTH110, PTH118
+    )
+    if inner:
+        return ConfigError(
+            f"the folder '{folder}' has no index.json, and {len(inner)} folders in it have one:"
+            f" pass one of them, or a list of those that you want, such as {inner[:3]}"
+        )
+    return ConfigError(
+        f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}: pass the folder"
+        " or the files that have them"
+    )
+
+
+def _file(path: str) -> ShardFile:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError as error:
+        raise ConfigError(f"the shard '{path}' cannot be read: {error}") from error
+    return ShardFile(path, found.st_size, found.st_mtime_ns)
+
+
+def _made(
+    form: Format,
+    files: list[ShardFile],
+    counts: list[int],
+    notes: list[str],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    bounds: Mapping[str, npt.NDArray[Any]],
+) -> SetIndex:
+    starts = np.cumsum([0, *counts], dtype=np.int64)
+    if not starts[-1]:
+        raise ConfigError(f"the shards have no sample: '{files[0].path}' and others are empty")
+    return SetIndex(form.name, files, starts, notes, arrays, bounds)
+
+
+# -- indices that are kept ------------------------------------------------------------------------
+
+_Scanned = dict[str, npt.NDArray[Any]]
+
+
+def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bool) -> SetIndex:
+    """Return the index of shards that have to be read, or of those that have changed."""
+    place = _place_of(form, files, folder)
+    kept = _read_kept(place, form.name)
+    missing = [each for each in files if _stamp(each) not in kept]
+
+    def scan(file: ShardFile) -> _Scanned:
+        try:
+            return form.scan(stored_bytes(file), check)  # type: ignore[misc]
+        except DatasetError as error:
+            raise ConfigError(str(error)) from error
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for file, arrays in zip(missing, pool.map(scan, missing), strict=True):
+            kept[_stamp(file)] = arrays
+    shards = [kept[_stamp(each)] for each in files]
+    names = list(shards[0])
+    arrays = {name: np.concatenate([each[name] for each in shards]) for name in names}
+    bounds = {
+        name: np.cumsum([0, *(len(each[name]) for each in shards)], dtype=np.int64)
+        for name in names
+    }
+    if missing:
+        _keep(place, form.name, files, arrays, bounds, is_asked=folder is not None)
+    counts = [len(each[_STARTS]) - 1 for each in shards]
+    return _made(form, files, counts, [], arrays, bounds)
+
+
+def _stamp(file: ShardFile) -> tuple[str, int, int]:
+    """Return what names a file, whatever the folder that this process works in."""
+    return os.path.abspath(file.path), file.nbytes, file.mtime_ns  # noqa: PTH100
+
+
+def _place_of(form: Format, files: list[ShardFile], folder: str | None) -> str:
+    """Return the path of the file that keeps the index of some shards."""
+    base = os.path.dirname(os.path.abspath(files[0].path))  # noqa: PTH100, PTH120
+    names = [os.path.relpath(os.path.abspath(each.path), base) for each in files]  # noqa: PTH100
+    content = "\0".join([form.name, *([] if folder is None else [base]), *names])
+    digest = hashlib.blake2b(content.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    where = base if folder is None else os.path.abspath(folder)  # noqa: PTH100
+    return os.path.join(where, f".reader-{digest}.index")  # noqa: PTH118
+
+
+def _keep(
+    place: str,
+    kind: str,
+    files: list[ShardFile],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    bounds: Mapping[str, npt.NDArray[Any]],
+    is_asked: bool,
+) -> None:
+    """Write an index in one step: others may read it meanwhile."""
+    base = os.path.dirname(place)  # noqa: PTH120
+    said = {
+        "format": kind,
+        "files": [(os.path.relpath(_stamp(each)[0], base), *each[1:]) for each in files],
+        "arrays": {name: (array.dtype.str, len(array)) for name, array in arrays.items()},
+        "bounds": {name: array.tolist() for name, array in bounds.items()},
+    }
+    description = json.dumps(said).encode()
+    plain = [np.ascontiguousarray(array).view(np.uint8) for array in arrays.values()]
+    parts: list[Any] = [description, *plain]
+    head = _HEAD.pack(_MAGIC, _VERSION, checksum(parts), len(description))
+    draft = f"{place}.{secrets.token_hex(6)}.draft"
+    try:
+        if is_asked:
+            os.makedirs(base, exist_ok=True)  # noqa: PTH103
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(draft, flags, 0o666), "wb") as file:  # noqa: PTH123
+            for part in [head, *parts]:
+                file.write(part)
+        os.replace(draft, place)  # noqa: PTH105
+    except OSError as error:
+        if os.path.lexists(draft):
+            os.unlink(draft)  # noqa: PTH108
+        if is_asked:
+            raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
+
+
+def _read_kept(place: str, kind: str) -> dict[tuple[Any, ...], _Scanned]:
+    """Return what an index that is kept says of each file; nothing where it is damaged."""
+    try:
+        with open(place, "rb", opener=open_regular) as file:
+            content = memoryview(file.read())
+    except OSError:
+        return {}
+    if len(content) < _HEAD.size:
+        return {}
+    magic, version, total, nbytes = _HEAD.unpack_from(content)
+    description, rest = content[_HEAD.size : _HEAD.size + nbytes], content[_HEAD.size + nbytes :]
+    if (magic, version) != (_MAGIC, _VERSION):
+        return {}
+    try:
+        said = json.loads(bytes(description))
+        parts, at = {}, 0
+        for name, (dtype, length) in said["arrays"].items():
+            size = length * np.dtype(dtype).itemsize
+            parts[name] = rest[at : at + size]
+            at += size
+        is_whole = at == len(rest) and checksum([description, *parts.values()]) == total
+        if not is_whole or said["format"] != kind:
+            return {}
+        arrays = {
+            name: np.frombuffer(parts[name], dtype) for name, (dtype, _) in said["arrays"].items()
+        }
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return {}
+    base, found = os.path.dirname(place), {}  # noqa: PTH120
+    for number, (name, nbytes, mtime_ns) in enumerate(said["files"]):
+        path = os.path.normpath(os.path.join(base, name))  # noqa: PTH118
+        found[path, nbytes, mtime_ns] = {
+            each: arrays[each][slice(*bounds[number : number + 2])]
+            for each, bounds in said["bounds"].items()
+        }
+    return found

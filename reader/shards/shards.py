@@ -1,0 +1,263 @@
+"""The samples of files that hold many each, as a map-style dataset.
+
+Imports the index and the fields. Each process opens the shards that it reads, and keeps some of
+them open; the index lies in shared memory.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from reader.checks import as_bool, described
+from reader.data.dataset import Dataset
+from reader.errors import SampleIndexError
+from reader.images.compose import Compose
+from reader.images.encoded_image import require_decoders
+from reader.images.transform import Size
+from reader.shards.fields import Fields
+from reader.shards.formats import FORMATS
+from reader.shards.formats.shard import Options, Shard
+from reader.shards.index import SetIndex, find_set
+
+__all__ = ["Origin", "ShardImages", "Shards"]
+
+_MOST_OPEN = 64  # shards of a process
+_MOST_UNPACKED = 1 << 28  # bytes of those that are compressed, in memory
+
+
+class Origin(NamedTuple):
+    """Where a sample comes from.
+
+    Attributes:
+        path: of its file.
+        offset: in the file, in bytes; of a compressed file in what it is decompressed to.
+        key: its name there; "": it has none.
+        position: among the samples of the file, from 0.
+    """
+
+    path: str
+    offset: int
+    key: str
+    position: int
+
+
+class Shards(Dataset[Any]):
+    """The samples of shards: files that hold many samples each.
+
+    They are an ordinary map-style dataset: any sampler, number of workers and state of a loader
+    fits. Without `fields` a sample is what the library gives whose format it is:
+
+    - "tar" (WebDataset): a dict of bytes by extension, and "__key__".
+    - "mds" (MosaicML Streaming, also its JSON lines and separated values): a dict by column,
+      decoded as the columns' encodings say.
+    - "tfrecord": a dict of lists by feature, of `tf.train.Example`.
+    - "jsonl": what the line holds.
+
+    Args:
+        path: of a file, or of a folder with shards or with an index.json; a pattern, such as
+            "train-{000..099}.tar" or "train-*.tar"; or a list of these.
+        format: the name of the format; None: what is found.
+        fields: what each field becomes, by name: `int`, `float`, `str`, `bytes`, "json", a type of
+            NumPy's numbers for an array, a `reader.images.Compose` for the bytes of an image, a
+            function of the value, or None for the value as it is. "jpg;png" takes the first of
+            these that a sample has, as "jpg". None: whole samples.
+        index: the folder where the index of the shards is kept, for formats that have none; None:
+            beside the shards, if their folder is writable. It is made once, by reading the shards'
+            headers, and made anew for shards that have another size or time.
+        check: whether sums that the format has are compared.
+        allow_pickle: whether columns of pickles are read, which can run any program.
+
+    Raises:
+        ConfigError, ConfigTypeError: there is no such file, the shards have several formats, or
+            one is damaged.
+
+    A sample that is damaged, or lacks a field, raises DatasetError when it is fetched; it names the
+    file and the place.
+    """
+
+    __repr__ = described
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        format: str | None = None,  # noqa: A002  # as others name it
+        fields: Mapping[str, Any] | None = None,
+        *,
+        index: str | os.PathLike[str] | None = None,
+        check: bool = True,
+        allow_pickle: bool = False,
+    ) -> None:
+        self.path = path
+        self._options = Options(as_bool("check", check), as_bool("allow_pickle", allow_pickle))
+        self._fields = None if fields is None else Fields(fields)
+        folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
+        self._set: SetIndex = find_set(path, format, folder, self._options)
+        self._open: OrderedDict[int, Shard] = OrderedDict()
+
+    @property
+    def format(self) -> str:
+        """The name of the format."""
+        return self._set.kind
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """The first sample of each shard, and how many samples there are: an array of int64."""
+        return self._set.starts  # type: ignore[no-any-return]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all files."""
+        return self._set.nbytes
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return the sample at `index`; a negative one counts from the end."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return many samples; those of one shard are read together, in the order of the file."""
+        shards, positions = self._locate(indices)
+        found: list[Any] = [None] * len(positions)
+        by_shard: dict[int, list[int]] = {}
+        for row, number in enumerate(shards):
+            by_shard.setdefault(number, []).append(row)
+        for number, rows in by_shard.items():
+            rows.sort(key=positions.__getitem__)
+            shard = self._shard(number)
+            if self._fields is None:
+                samples = shard.samples([positions[row] for row in rows])
+            else:
+                samples = [self._fields.sample(shard, positions[row], indices[row]) for row in rows]
+            for row, sample in zip(rows, samples, strict=True):
+                found[row] = sample
+        return found
+
+    def origin(self, index: int) -> Origin:
+        """Return where a sample comes from."""
+        shard, position, _ = self.at(index)
+        offset, key = shard.origin(position)
+        return Origin(shard.path, offset, key, position)
+
+    def images(
+        self,
+        image: str,
+        label: str | None = None,
+        *,
+        label_as: Any = int,
+        size: Size | None = None,
+        transforms: Sequence[Any] = (),
+        **options: Any,
+    ) -> ShardImages:
+        """Return a dataset of (image, label), or of images, as `ImageFolder` gives them.
+
+        An image is decoded, cropped, resized and normalized in one pass into its row of the batch.
+
+        Args:
+            image: the field with the bytes of an image file, such as "jpg;png".
+            label: the field with the label; None: samples are images alone.
+            label_as: what the label becomes: see `fields`.
+            size: (height, width) of the result; None: what the transforms make.
+            transforms: objects and functions as for `reader.images.Compose`.
+            options: those of `reader.images.Compose`, such as layout, dtype and mode.
+
+        Raises:
+            ConfigError, ConfigTypeError: an argument is invalid, or a decoder is missing.
+        """
+        fields = {image: Compose(transforms, size=size, **options)}
+        if label is not None:
+            fields[label] = label_as
+        require_decoders()
+        return ShardImages(self, Fields(fields))
+
+    @property
+    def has_pure_samples(self) -> bool:
+        """Whether a sample depends only on its index and on `sample_rng`."""
+        return self._fields is None or self._fields.is_pure
+
+    def at(self, index: int) -> tuple[Shard, int, int]:
+        """Return the open shard of a sample, the position in it, and the index from the front."""
+        (number,), (position,) = self._locate([index])
+        return self._shard(number), position, operator.index(index) % len(self._set)
+
+    def _locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the shard of each sample, and its position there."""
+        count = len(self._set)
+        places = [operator.index(index) for index in indices]
+        wrong = next((each for each in places if not -count <= each < count), None)
+        if wrong is not None:
+            raise SampleIndexError(
+                f"index {wrong} is outside of {count:,} samples: take one in [{-count}, {count})"
+            )
+        return self._set.locate([place % count for place in places])
+
+    def _shard(self, number: int) -> Shard:
+        """Return an open shard; the one that was used longest ago is closed for it."""
+        found = self._open.get(number)
+        if found is not None:
+            try:
+                self._open.move_to_end(number)
+            except KeyError:  # another thread has just closed it
+                self._open[number] = found
+            return found
+        made = FORMATS[self._set.kind].open(
+            self._set.file(number), self._set.note(number), self._set.arrays(number), self._options
+        )
+        self._open[number] = made
+        while len(self._open) > 1 and self._is_crowded():
+            try:
+                self._open.popitem(last=False)
+            except KeyError:  # another thread has just closed it
+                break
+        return made
+
+    def _is_crowded(self) -> bool:
+        """Whether so many shards are open, or so many bytes decompressed, that one is closed."""
+        unpacked = sum(each.unpacked_nbytes for each in list(self._open.values()))
+        return len(self._open) > _MOST_OPEN or unpacked > _MOST_UNPACKED
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process gets: it opens the shards for itself."""
+        return {**self.__dict__, "_open": OrderedDict()}
+
+
+class ShardImages(Dataset[Any]):
+    """The images of shards with their labels, written into their rows; made by `Shards.images`.
+
+    Args:
+        shards: the samples.
+        fields: the image, and the label if there is one.
+    """
+
+    __repr__ = described
+
+    def __init__(self, shards: Shards, fields: Fields) -> None:
+        self.shards = shards
+        self._fields = fields
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitem__(self, index: int, out: Any = None) -> Any:
+        """Return (image, label), or the image if there is no label.
+
+        Args:
+            index: of the sample.
+            out: None, or what the batch has for the sample: the image is written there if it fits.
+        """
+        rows = None
+        if out is not None:
+            rows = out if len(self._fields.all) > 1 else (out,)
+        shard, position, place = self.shards.at(index)
+        values = self._fields.values(shard, position, place, rows)
+        return tuple(values) if len(values) > 1 else values[0]
+
+    @property
+    def has_pure_samples(self) -> bool:
+        """Whether a sample depends only on its index and on `sample_rng`."""
+        return self._fields.is_pure

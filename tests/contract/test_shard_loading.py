@@ -1,0 +1,137 @@
+"""Shards in loaders: one sequence, whatever the workers, ranks, faces and places of a resume."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from reader import DataLoader, ShardOrder, Shards
+from tests.shard_files import make_mds, make_tar
+
+COUNTS = (40, 3, 77, 20, 1, 60)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("shards")
+    numbers = iter(range(sum(COUNTS)))
+    rows = [[{"n": np.int64(next(numbers)).tobytes()} for _ in range(k)] for k in COUNTS]
+    return make_mds(found, {"n": ("int", 8)}, rows)
+
+
+def numbers_of(batches: Any) -> list[int]:
+    return [int(each) for batch in batches for each in batch["n"]]
+
+
+def loader_of(folder: Path, order: Any = None, **options: Any) -> DataLoader:
+    dataset = Shards(folder)
+    if order is not None:
+        options["sampler"] = ShardOrder(dataset, **order)
+    return DataLoader(dataset, batch_size=8, **options)
+
+
+WORKERS: list[dict[str, Any]] = [
+    {"num_workers": 0},
+    {"num_workers": 1},
+    {"num_workers": 2},
+    {"num_workers": 5},
+    {"num_workers": 2, "worker_type": "thread"},
+    {"num_workers": 2, "start_method": "spawn"},
+]
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=str)
+def test_the_sequence_is_the_same_with_any_workers(workers: dict[str, Any], folder: Path) -> None:
+    order = {"seed": 5, "window": 50, "rank": 0, "world_size": 1}
+    expected = list(ShardOrder(Shards(folder), **order))
+    with loader_of(folder, order, **workers) as loader:
+        assert numbers_of(loader) == expected
+        assert sorted(numbers_of(loader)) == sorted(expected)
+
+
+def test_ranks_of_any_number_take_one_sequence(folder: Path) -> None:
+    whole = list(ShardOrder(Shards(folder), 5, 50, rank=0, world_size=1))
+    for world in (2, 3, 8):
+        ranks = []
+        for rank in range(world):
+            order = {"seed": 5, "window": 50, "rank": rank, "world_size": world}
+            with loader_of(folder, order, num_workers=rank % 3) as loader:
+                ranks.append(numbers_of(loader))
+        dealt = [each for turn in zip(*ranks, strict=True) for each in turn]
+        assert dealt[: len(whole)] == whole
+
+
+def test_a_state_is_resumed_with_other_workers(folder: Path) -> None:
+    rng = random.Random(3)
+    order = {"seed": 5, "window": 50, "rank": 0, "world_size": 1}
+    expected = list(ShardOrder(Shards(folder), **order))
+    for _ in range(12):
+        batches = rng.randrange(0, 25)
+        with loader_of(folder, order, num_workers=rng.choice([0, 2])) as loader:
+            iterator = iter(loader)
+            taken = numbers_of([next(iterator) for _ in range(batches)])
+            state = loader.state_dict()
+        with loader_of(folder, order, num_workers=rng.choice([0, 1, 3])) as other:
+            other.load_state_dict(state)
+            assert taken + numbers_of(other) == expected
+
+
+@pytest.mark.parametrize("face", ["torch", "paddle", "gluon"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_face_takes_shards_and_their_order(face: str, workers: int, folder: Path) -> None:
+    if face != "gluon":
+        pytest.importorskip(face)
+    dataset = Shards(folder, fields={"n": None})
+    expected = list(ShardOrder(dataset, 7, 50, rank=0, world_size=1))
+    order = ShardOrder(dataset, 7, 50, rank=0, world_size=1)
+    made = getattr(reader.compat, face).DataLoader
+    if face == "paddle":
+        sampler = reader.BatchSampler(order, batch_size=8)
+        loader = made(dataset, batch_sampler=sampler, num_workers=workers)
+    else:
+        loader = made(
+            dataset,
+            batch_size=8,
+            sampler=order,
+            num_workers=workers,
+            **({"last_batch": "keep"} if face == "gluon" else {}),
+        )
+    found = [int(each) for batch in loader for each in np.ravel(np.asarray(batch["n"]))]
+    assert found == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_a_damaged_sample_is_left_out_as_asked(workers: int, on_error: Any, tmp_path: Path) -> None:
+    members = [(f"{k}.cls", b"no number" if k == 11 else str(k).encode()) for k in range(32)]
+    dataset = Shards(make_tar(tmp_path / "t.tar", members), fields={"cls": int})
+    with DataLoader(dataset, batch_size=8, num_workers=workers, on_error=on_error) as loader:
+        found = [int(each) for batch in loader for each in batch["cls"]]
+    expected = [k for k in range(32) if k != 11]
+    assert found[:11] == expected[:11]
+    assert set(expected) <= set(found)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_are_written_into_their_batch(workers: int, tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    import io
+
+    from PIL import Image
+
+    members = []
+    for k in range(10):
+        file = io.BytesIO()
+        Image.new("RGB", (20 + k, 30), (k, 2 * k, 3 * k)).save(file, "PNG")
+        members += [(f"{k}.png", file.getvalue()), (f"{k}.cls", str(k).encode())]
+    dataset = Shards(make_tar(tmp_path / "t.tar", members)).images("png", "cls", size=(8, 6))
+    with DataLoader(dataset, batch_size=5, num_workers=workers) as loader:
+        batches = [(np.array(images), np.array(labels)) for images, labels in loader]
+    assert [images.shape for images, _ in batches] == [(5, 8, 6, 3)] * 2
+    for images, labels in batches:
+        assert (images[:, 0, 0] == labels[:, None] * [1, 2, 3]).all()

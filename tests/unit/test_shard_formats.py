@@ -1,0 +1,330 @@
+"""The samples of each format of shards, with its index or without, whole and damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reader import ConfigError, DatasetError, Shards
+from reader.shards.formats.mds_encodings import decoder_of
+from tests.shard_files import crc32c, example, make_mds, make_tar, make_tfrecord
+
+
+def all_of(dataset: Any) -> list[Any]:
+    return [dataset[index] for index in range(len(dataset))]
+
+
+def told_or_read(path: Path, index: Path | None, name: str) -> list[Any] | None:
+    """Return all samples of damaged shards; None: an error told of it, and named the file."""
+    try:
+        return all_of(Shards(path, index=index))
+    except (ConfigError, DatasetError) as error:
+        told = str(error)
+    assert name in told
+    return None
+
+
+# -- tar ------------------------------------------------------------------------------------------
+
+
+def test_members_of_one_name_up_to_its_first_dot_are_a_sample(tmp_path: Path) -> None:
+    members = [
+        ("a.b/000.jpg", b"1"),
+        ("a.b/000.seg.PNG", b"2"),
+        ("001.txt", b"5"),
+        ("a.b/000.cls", b"3"),  # not beside the others
+        ("__meta__/x.json", b"?"),
+        ("noext", b"?"),
+        (".hidden", b"?"),
+    ]
+    shards = Shards(make_tar(tmp_path / "t.tar", members))
+    assert all_of(shards) == [
+        {"__key__": "a.b/000", "jpg": b"1", "seg.png": b"2", "cls": b"3"},
+        {"__key__": "001", "txt": b"5"},
+    ]
+    assert shards[-1] == shards[1]
+    origin = shards.origin(1)
+    assert (origin.path, origin.key, origin.position) == (str(tmp_path / "t.tar"), "001", 0 + 1)
+    assert (tmp_path / "t.tar").read_bytes()[origin.offset : origin.offset + 1] == b"5"
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_form_of_a_header_is_read(form: int, tmp_path: Path) -> None:
+    long = "/".join(["folder"] * (12 if form == tarfile.USTAR_FORMAT else 60))
+    names = [f"{long}/{k}é" for k in range(5)]
+    members = [(f"{name}.{kind}", name.encode()) for name in names for kind in ("x", "y")]
+    found = all_of(Shards(make_tar(tmp_path / "t.tar", members, form)))
+    assert found == [{"__key__": name, "x": name.encode(), "y": name.encode()} for name in names]
+
+
+def test_links_to_members_are_followed_and_others_refused(tmp_path: Path) -> None:
+    def linked(target: str, kind: bytes) -> Path:
+        path = make_tar(tmp_path / "t.tar", [("d/a.txt", b"text")])
+        with tarfile.open(path, "a") as archive:
+            member = tarfile.TarInfo("d/b.txt")
+            member.type, member.linkname = kind, target
+            archive.addfile(member)
+        return path
+
+    for target, kind in (("d/a.txt", tarfile.LNKTYPE), ("../d/./a.txt", tarfile.SYMTYPE)):
+        assert Shards(linked(target, kind))[1] == {"__key__": "d/b", "txt": b"text"}
+    for target in ("/etc/passwd", "c.txt"):
+        with pytest.raises(ConfigError, match=rf"'d/b.txt', a link to '{target}', which is no"):
+            Shards(linked(target, tarfile.SYMTYPE))
+
+
+def test_sparse_members_and_two_of_one_name_are_refused(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a.bin")
+    member.type, member.size = tarfile.GNUTYPE_SPARSE, 0
+    (tmp_path / "t.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(ConfigError, match=r"has the sparse member 'a.bin': write it anew"):
+        Shards(tmp_path / "t.tar")
+    path = make_tar(tmp_path / "u.tar", [("a.txt", b"1"), ("a.TXT", b"2")])
+    with pytest.raises(ConfigError, match=r"has two members 'a.TXT' of one sample"):
+        Shards(path)
+
+
+def test_a_damaged_tar_is_refused_or_has_the_same_samples(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "t.tar", [(f"{k}.txt", bytes([k]) * 700) for k in range(4)])
+    content = path.read_bytes()
+    form = [(sample["__key__"], len(sample["txt"])) for sample in all_of(Shards(path))]
+    headers = [at for at in range(len(content)) if at % 1536 < 512 and at < 4 * 1536]
+    for at in [*range(0, len(content), 97), *headers[::5]]:
+        damaged = bytearray(content)
+        damaged[at] ^= 0x55
+        path.write_bytes(damaged)
+        found = told_or_read(path, tmp_path / "kept", "t.tar")
+        # the sum of a header covers all of it, and nothing covers the data
+        if found is not None:
+            assert [(each["__key__"], len(each["txt"])) for each in found] == form
+    for length in range(0, 4 * 1536, 61):
+        path.write_bytes(content[:length])
+        with pytest.raises(
+            ConfigError, match=r"t.tar.*(cut off|damaged|none of the formats|no sample)"
+        ):
+            Shards(path)
+    for length in (4 * 1536, 4 * 1536 + 100, 4 * 1536 + 512):
+        path.write_bytes(content[:length])
+        assert len(Shards(path)) == 4
+
+
+def test_a_second_archive_behind_the_end_is_told(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "t.tar", [("a.txt", b"1")])
+    path.write_bytes(path.read_bytes() * 2)
+    with pytest.raises(ConfigError, match="has another archive behind its end, at 10,240, whose"):
+        Shards(path)
+
+
+def test_a_compressed_tar_is_one(tmp_path: Path) -> None:
+    content = make_tar(tmp_path / "t.tar", [("a.txt", b"1"), ("b.txt", b"2")]).read_bytes()
+    for name in ("u.tar.gz", "u.tgz"):
+        (tmp_path / name).write_bytes(gzip.compress(content))
+        assert [each["txt"] for each in all_of(Shards(tmp_path / name))] == [b"1", b"2"]
+    (tmp_path / "u.tgz").write_bytes(gzip.compress(content)[:-20])
+    with pytest.raises(ConfigError, match=r"u.tgz' cannot be decompressed by gz"):
+        Shards(tmp_path / "u.tgz")
+
+
+# -- MDS ------------------------------------------------------------------------------------------
+
+COLUMNS = {"n": ("int", 8), "s": ("str", None), "x": ("ndarray:float32:2,3", 24)}
+
+
+def mds_sample(number: int) -> dict[str, bytes]:
+    return {
+        "n": np.int64(number).tobytes(),
+        "s": ("é" * (number % 4)).encode(),
+        "x": np.full(6, number, np.float32).tobytes(),
+    }
+
+
+def make_numbers(folder: Path, *counts: int) -> Path:
+    numbers = iter(range(sum(counts)))
+    return make_mds(
+        folder, COLUMNS, [[mds_sample(next(numbers)) for _ in range(k)] for k in counts]
+    )
+
+
+def test_samples_of_mds_have_their_columns_decoded(tmp_path: Path) -> None:
+    shards = Shards(make_numbers(tmp_path, 3, 0, 5))
+    assert (len(shards), shards.format) == (8, "mds")
+    for number, sample in enumerate(all_of(shards)):
+        assert (sample["n"], sample["s"]) == (number, "é" * (number % 4))
+        assert sample["x"].shape == (2, 3)
+        assert (sample["x"] == number).all()
+    assert [each["n"] for each in shards.__getitems__([7, 0, -1, 3])] == [7, 0, 7, 3]
+    assert os.listdir(tmp_path).count(".reader") == 0
+    origin = shards.origin(4)
+    assert origin[:1] == (str(tmp_path / "shard.00002.mds"),)
+    assert origin.position == 1
+
+
+def test_several_folders_are_one_set_and_a_folder_of_them_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_numbers(tmp_path / name, 2)
+    assert [each["n"] for each in all_of(Shards([tmp_path / "a", tmp_path / "b"]))] == [0, 1, 0, 1]
+    assert len(Shards(f"{tmp_path}/{{a,b}}")) == 4
+    with pytest.raises(ConfigError, match=r"has no index.json, and 2 folders in it have one: pass"):
+        Shards(tmp_path)
+    with pytest.raises(ConfigError, match=r"is a file of a set that its index.json describes|none"):
+        Shards(tmp_path / "a" / "shard.00000.mds", format="mds")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"version": 1}, r"it has version 1 .*, and 2 is known"),
+        ({"format": "zip"}, r"a shard has the format 'zip'"),
+        (
+            {"column_encodings": ["int", "str", "pkl"]},
+            r"column 'x' holds pickles.*allow_pickle=True",
+        ),
+        (
+            {"column_encodings": ["int", "str", "what"]},
+            r"column 'x' has the encoding 'what', which",
+        ),
+        (
+            {"column_encodings": ["int", "str", "uint8"]},
+            r"column 'x' is said to have 24 bytes, and",
+        ),
+        ({"samples": -1}, r"is said to have -1 samples"),
+        ({"raw_data": None}, r"is damaged: a shard lacks"),
+        (
+            {"raw_data": {"basename": "../x", "bytes": 1}},
+            r"names the file '../x', which is outside",
+        ),
+        ({"raw_data": {"basename": "no.mds", "bytes": 1}}, r"no.mds' cannot be read: "),
+    ],
+)
+def test_an_index_that_cannot_be_is_refused(change: Any, text: str, tmp_path: Path) -> None:
+    path = make_numbers(tmp_path, 2) / "index.json"
+    index = json.loads(path.read_text())
+    index["shards"][0].update(change)
+    path.write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match=text):
+        Shards(tmp_path)
+
+
+def test_pickles_are_read_if_asked_for(tmp_path: Path) -> None:
+    make_mds(tmp_path, {"p": ("pkl", None)}, [[{"p": pickle.dumps({1, 2})}]])
+    assert Shards(tmp_path, allow_pickle=True)[0] == {"p": {1, 2}}
+
+
+def test_damaged_mds_is_told_or_has_samples_of_the_same_form(tmp_path: Path) -> None:
+    make_numbers(tmp_path, 3)
+    path = tmp_path / "shard.00000.mds"
+    content = path.read_bytes()
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x41
+        path.write_bytes(damaged)
+        found = told_or_read(tmp_path, None, "shard.00000.mds")
+        if found is not None:
+            assert [list(each) for each in found] == [["n", "s", "x"]] * 3
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(DatasetError, match=r"shard.00000.mds"):
+            all_of(Shards(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "encoding", ["ndarray", "ndarray:int8", "pil", "jpeg_array", "list[png]", "json", "str_int"]
+)
+@given(content=st.binary(max_size=40))
+@settings(max_examples=200)
+def test_a_damaged_value_is_an_error_of_python(encoding: str, content: bytes) -> None:
+    with contextlib.suppress(ArithmeticError, LookupError, OSError, ValueError, struct.error):
+        decoder_of(encoding, "c", False)(content)
+
+
+# -- TFRecord -------------------------------------------------------------------------------------
+
+FEATURES: list[dict[str, Any]] = [
+    {"image": [b"\xff\xd8"], "label": [3], "box": [0.5, -1.0], "none": []},
+    {"image": [b"", b"two"], "label": [-1, 2**62, 0], "box": [], "name": [b"x" * 300]},
+]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_examples_are_dicts_of_lists(packed: bool, tmp_path: Path) -> None:
+    pytest.importorskip("google_crc32c")
+    path = make_tfrecord(tmp_path / "t.tfrecord", [example(each, packed) for each in FEATURES])
+    assert all_of(Shards(path)) == FEATURES
+    path = path.rename(tmp_path / "train-00000-of-00010")  # known by its first bytes
+    shards = Shards(path, fields={"label": None, "image": bytes})
+    assert shards.format == "tfrecord"
+    assert shards[0] == {"label": [3], "image": b"\xff\xd8"}
+    assert shards.origin(1).offset == path.stat().st_size - 16 - len(example(FEATURES[1], packed))
+
+
+def test_a_damaged_tfrecord_is_always_told(tmp_path: Path) -> None:
+    pytest.importorskip("google_crc32c")
+    path = make_tfrecord(tmp_path / "t.tfrecord", [example(each) for each in FEATURES])
+    content = path.read_bytes()
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises((ConfigError, DatasetError), match=r"t.tfrecord.*damaged"):
+            all_of(Shards(path))
+    whole = len(content) - len(example(FEATURES[1])) - 16
+    for length in set(range(len(content))) - {0, whole}:
+        path.write_bytes(content[:length])
+        with pytest.raises(ConfigError, match=r"t.tfrecord.*(cut off|damaged)"):
+            Shards(path)
+
+
+def test_sums_that_are_not_wanted_are_not_compared(tmp_path: Path) -> None:
+    path = make_tfrecord(tmp_path / "t.tfrecord", [example({"a": [1]})])
+    path.write_bytes(path.read_bytes()[:-4] + b"????")
+    assert all_of(Shards(path, check=False)) == [{"a": [1]}]
+
+
+def test_our_sum_of_tests_is_that_of_castagnoli() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+# -- JSON lines -----------------------------------------------------------------------------------
+
+
+def test_json_lines_are_samples(tmp_path: Path) -> None:
+    rows: list[Any] = [{"a": [1, None]}, {"é": "\n"}, 7, "text", {}]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n  \r\n")
+    assert all_of(Shards(path)) == rows
+    (tmp_path / "u.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert all_of(Shards([path, tmp_path / "u.jsonl.gz"])) == rows * 2
+    assert Shards(path, fields={"a": None})[0] == {"a": [1, None]}
+    with pytest.raises(
+        DatasetError, match=r"line 2 of the shard .* holds no object, so that it has"
+    ):
+        Shards(path, fields={"a": None})[2]
+    path.write_text('{"a": 1}\n{"a": \n')
+    with pytest.raises(DatasetError, match=r"line 1 of the shard '.*t.jsonl', at 9, is no JSON: "):
+        Shards(path)[1]
+
+
+def test_images_of_pillow_come_from_their_encodings(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    image = pillow.fromarray(np.arange(60, dtype=np.uint8).reshape(4, 5, 3))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    raw = np.array([5, 4, 3], "<u4").tobytes() + b"RGB" + image.tobytes()
+    columns = {"p": ("pil", None), "q": ("png", None)}
+    make_mds(tmp_path, columns, [[{"p": raw, "q": file.getvalue()}]])
+    found = Shards(tmp_path)[0]
+    for each in found.values():
+        assert (np.asarray(each) == np.asarray(image)).all()

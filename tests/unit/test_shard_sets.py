@@ -1,0 +1,381 @@
+"""Which files are a set of shards, its index, what fields become, and the order of its samples."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reader import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, ShardOrder, Shards
+from reader.shards.paths import expanded, named
+from reader.shards.shard_order import WindowedOrder
+from tests.shard_files import make_tar
+
+
+def tar_of(path: Path, *numbers: int) -> Path:
+    members = [(f"{k}.{kind}", str(k).encode()) for k in numbers for kind in ("cls", "txt")]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return make_tar(path, members)
+
+
+def classes(shards: Any) -> list[int]:
+    return [int(shards[index]["cls"]) for index in range(len(shards))]
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a", ["a"]),
+        ("a{1..3}", ["a1", "a2", "a3"]),
+        ("{08..11}", ["08", "09", "10", "11"]),
+        ("{3..1}", ["3", "2", "1"]),
+        ("{0..9..4}", ["0", "4", "8"]),
+        ("{-1..1}", ["-1", "0", "1"]),
+        ("{a,b}{0..1}", ["a0", "a1", "b0", "b1"]),
+        ("{a..c}", ["a", "b", "c"]),
+        ("x{a,b{1,2}}", ["xa", "xa", "xb1", "xb2"]),
+        ("{,x}", ["", "x"]),
+    ],
+)
+def test_braces_name_what_shells_name(pattern: str, names: list[str]) -> None:
+    assert sorted(set(expanded(pattern))) == sorted(set(names))
+    if "b{" not in pattern:
+        assert list(expanded(pattern)) == names
+
+
+def test_paths_patterns_and_lists_name_files_in_their_order(tmp_path: Path) -> None:
+    for name in ("b1.tar", "b0.tar", "a0.tar", "odd{1,2}.tar"):
+        (tmp_path / name).touch()
+    base = str(tmp_path)
+    assert named(f"{base}/b{{1..0}}.tar") == [f"{base}/b1.tar", f"{base}/b0.tar"]
+    assert named(f"{base}/[ab]*.tar") == [f"{base}/{name}.tar" for name in ("a0", "b0", "b1")]
+    assert named(f"{base}/b0.tar::{base}/a0.tar") == [f"{base}/b0.tar", f"{base}/a0.tar"]
+    assert named([tmp_path / "b1.tar", f"{base}/a0.tar"]) == [f"{base}/b1.tar", f"{base}/a0.tar"]
+    assert named(tmp_path / "odd{1,2}.tar") == [f"{base}/odd{{1,2}}.tar"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "text"),
+    [
+        (
+            "no.tar",
+            ConfigError,
+            r"no file '.*no.tar': the folder '.*' has 1 entries, such",
+        ),
+        ("no-*.tar", ConfigError, r"the pattern '.*no-\*.tar' names no file: the folder"),
+        ("no/{0..2}.tar", ConfigError, r"no/0.tar': there is no folder '.*no', or it cannot be"),
+        ("{0..99999999}", ConfigError, r"of more than 10,000,000 files"),
+        ("{x}", ConfigError, r"the pattern has \{x\}, which is neither a range"),
+        ([], ConfigError, r"path is an empty list"),
+        (7, ConfigTypeError, r"path must be a path, a pattern such as .*got 7"),
+        ({"a": 1}, ConfigTypeError, r"path must be a path, a pattern"),
+        ("s3://bucket/x.tar", ConfigError, r"s3://"),
+        (["t.tar", "./t.tar"], ConfigError, r"names '.*t.tar' twice: its samples would come twice"),
+    ],
+)
+def test_paths_that_name_nothing_are_refused(
+    path: Any, kind: type[Exception], text: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tar_of(tmp_path / "t.tar", 1)
+    with pytest.raises(kind, match=text):
+        Shards(path)
+
+
+def test_a_folder_has_its_shards_and_other_files(tmp_path: Path) -> None:
+    tar_of(tmp_path / "1.tar", 2)
+    tar_of(tmp_path / "0.tar", 0, 1)
+    (tmp_path / "README.md").write_text("words")
+    assert classes(Shards(tmp_path)) == [0, 1, 2]
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"rows.jsonl' of jsonl and '.*0.tar' of tar: pass those"):
+        Shards(tmp_path)
+    assert classes(Shards(tmp_path, format="tar")) == [0, 1, 2]
+    with pytest.raises(ConfigError, match=r"format must be one of tar, mds, .*, got 'zip'"):
+        Shards(tmp_path, format="zip")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ConfigError, match=r"empty' has no shard of the formats tar, mds"):
+        Shards(empty)
+    (empty / "index.json").write_text('{"what": 1}')
+    with pytest.raises(ConfigError, match=r"index.json' is the index of no known format"):
+        Shards(empty)
+    with pytest.raises(ConfigError, match=r"README.md' is a shard of none of the formats"):
+        Shards(tmp_path / "README.md")
+
+
+# -- the index ------------------------------------------------------------------------------------
+
+
+def kept_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob(".reader-*"))
+
+
+def test_an_index_is_kept_and_made_anew_for_shards_that_change(tmp_path: Path) -> None:
+    paths = [tar_of(tmp_path / f"{k}.tar", 2 * k, 2 * k + 1) for k in range(3)]
+    assert classes(Shards(tmp_path)) == list(range(6))
+    (kept,) = kept_in(tmp_path)
+    first = kept.stat()
+    Shards(tmp_path)
+    assert kept.stat().st_mtime_ns == first.st_mtime_ns
+    tar_of(paths[1], 7, 8, 9)
+    assert classes(Shards(tmp_path)) == [0, 1, 7, 8, 9, 4, 5]
+    assert kept.stat().st_ino != first.st_ino
+    (moved := tmp_path / "moved").mkdir()
+    for path in (*paths, kept):
+        path.rename(moved / path.name)
+    stamp = (moved / kept.name).stat().st_mtime_ns
+    assert classes(Shards(moved)) == [0, 1, 7, 8, 9, 4, 5]
+    assert (moved / kept.name).stat().st_mtime_ns == stamp
+
+
+def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
+    tar_of(tmp_path / "t.tar", *range(4))
+    Shards(tmp_path)
+    (kept,) = kept_in(tmp_path)
+    content = kept.read_bytes()
+    for at in range(0, len(content), 7):
+        kept.write_bytes(content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])
+        assert classes(Shards(tmp_path)) == [0, 1, 2, 3]
+    for length in range(0, len(content), 23):
+        kept.write_bytes(content[:length])
+        assert classes(Shards(tmp_path)) == [0, 1, 2, 3]
+
+
+def test_an_index_lies_where_it_is_asked_for_or_nowhere(tmp_path: Path) -> None:
+    tar_of(tmp_path / "a" / "t.tar", 1)
+    Shards(tmp_path / "a" / "t.tar", index=tmp_path / "kept" / "here")
+    assert not kept_in(tmp_path / "a")
+    assert len(kept_in(tmp_path / "kept" / "here")) == 1
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"index='.*file' cannot be written to"):
+        Shards(tmp_path / "a" / "t.tar", index=tmp_path / "file")
+
+
+def test_a_shard_that_changes_while_it_is_used_is_told(tmp_path: Path) -> None:
+    path = tar_of(tmp_path / "t.tar", 1, 2)
+    shards = Shards(path)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(DatasetError, match=r"t.tar' has changed since its index was made"):
+        shards[0]
+    shards = Shards(path)
+    assert shards[0]["cls"] == b"1"
+    os.truncate(path, 600)
+    with pytest.raises(DatasetError, match=r"t.tar' ends at 600, and had"):
+        shards[1]
+    path.unlink()
+    with pytest.raises(DatasetError, match=r"t.tar' cannot be opened"):
+        pickle.loads(pickle.dumps(shards))[0]
+
+
+def test_indices_outside_are_refused(tmp_path: Path) -> None:
+    shards = Shards(tar_of(tmp_path / "t.tar", 1, 2))
+    for index in (2, -3):
+        with pytest.raises(SampleIndexError, match=rf"index {index} is outside of 2 samples"):
+            shards[index]
+    assert shards.__getitems__([]) == []
+
+
+# -- fields ---------------------------------------------------------------------------------------
+
+
+def test_fields_become_what_is_asked_for(tmp_path: Path) -> None:
+    numbers = np.arange(3, dtype=np.float32)
+    members = [
+        ("a.cls", b" 7\n"),
+        ("a.txt", "é".encode()),
+        ("a.json", b'{"k": [1]}'),
+        ("a.vec", numbers.tobytes()),
+        ("a.png", b"p"),
+    ]
+    wanted: dict[str, Any] = {
+        "cls": int,
+        "txt": str,
+        "json": "json",
+        "vec": np.float32,
+        "jpg;png": None,
+        "__key__": None,
+    }
+    shards = Shards(make_tar(tmp_path / "t.tar", members), fields=wanted)
+    found = shards[0]
+    assert (found.pop("vec") == numbers).all()
+    assert found == {"cls": 7, "txt": "é", "json": {"k": [1]}, "jpg": b"p", "__key__": "a"}
+    again = pickle.loads(pickle.dumps(shards))
+    assert again[0]["cls"] == 7
+    assert shards.has_pure_samples
+    path = tmp_path / "t.tar"
+    assert Shards(path, fields={"cls": float, "txt": len})[0] == {"cls": 7.0, "txt": 2}
+    assert Shards(path, fields={"vec": "<f4"})[0]["vec"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "text"),
+    [
+        ({"no;nix": int}, DatasetError, r"sample 0 \(1\) of .*t.tar', at 512, lacks the field"),
+        ({"txt": "json"}, None, ""),
+        ({"cls": np.float64}, DatasetError, r"field 'cls' of sample 0 \(1\) .*cannot be decoded: "),
+        ({"cls": "no such type"}, ConfigTypeError, r"a field becomes int, float, str, bytes, "),
+        ({"cls": object}, None, ""),
+        ({"cls": np.dtype(object)}, ConfigError, r"cannot become an array of objects: that would"),
+        ({}, ConfigTypeError, r"fields must be a dict such as"),
+        (["cls"], ConfigTypeError, r"fields must be a dict such as"),
+        ({1: int}, ConfigTypeError, r"the name of a field must be a str, got 1"),
+    ],
+)
+def test_fields_that_cannot_be_are_told(
+    fields: Any, kind: type[Exception] | None, text: str, tmp_path: Path
+) -> None:
+    path = tar_of(tmp_path / "t.tar", 1)
+    if kind is None:
+        if fields != {"cls": object}:
+            assert Shards(path, fields=fields)[0] == {"txt": 1}
+        return
+    with pytest.raises(kind, match=text):
+        Shards(path, fields=fields)[0]
+
+
+def test_images_are_those_of_a_folder(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pytest.importorskip("simplejpeg")
+    from reader.images import CenterCrop, ImageFolder, RandomResizedCrop
+
+    members = []
+    for k in range(6):
+        rng = np.random.default_rng(k)
+        file = io.BytesIO()
+        pixels = rng.integers(0, 255, (40 + k, 50, 3), dtype=np.uint8)
+        pillow.fromarray(pixels).save(file, "JPEG" if k % 2 else "PNG")
+        folder = tmp_path / "files" / str(k % 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{k}.{'jpg' if k % 2 else 'png'}").write_bytes(file.getvalue())
+    files = ImageFolder(tmp_path / "files", size=(16, 24), transforms=[CenterCrop(30)])
+    for k, (path, label) in enumerate(files.samples):
+        members += [(f"{k}{Path(path).suffix}", Path(path).read_bytes())]
+        members += [(f"{k}.cls", str(label).encode())]
+    shards = Shards(make_tar(tmp_path / "t.tar", members))
+    ours = shards.images("jpg;png", "cls", size=(16, 24), transforms=[CenterCrop(30)])
+    assert len(ours) == 6
+    for index in range(6):
+        out = np.zeros((16, 24, 3), np.uint8)
+        image, label = ours.__getitem__(index, out=(out, np.zeros((), np.int64)))
+        assert image is out
+        assert (image == files[index][0]).all()
+        assert label == files[index][1]
+    alone = shards.images("png;jpg", size=(16, 24), transforms=[RandomResizedCrop()])
+    assert alone[0].shape == (16, 24, 3)
+    broken = Shards(make_tar(tmp_path / "u.tar", [("a.jpg", b"\xff\xd8\xff\xe0no")])).images("jpg")
+    with pytest.raises(DatasetError, match=r"field 'jpg' of sample 0 \(a\) .*, cannot be decoded"):
+        broken[0]
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12).filter(any)
+
+
+@given(LENGTHS, st.integers(1, 60), st.integers(0, 2**64 - 1), st.data())
+def test_a_windowed_order_has_each_sample_once_and_opens_anywhere(
+    lengths: list[int], window: int, seed: int, data: Any
+) -> None:
+    starts = np.cumsum([0, *lengths])
+    order = WindowedOrder(starts, window, seed, 1)
+    whole = order.take(0, len(order))
+    assert sorted(whole.tolist()) == list(range(sum(lengths)))
+    begin, stop = data.draw(st.integers(0, 400)), data.draw(st.integers(0, 400))
+    step = data.draw(st.integers(1, 9))
+    assert order.take(begin, stop, step).tolist() == whole[begin:stop:step].tolist()
+    # a group has whole shards, and no shard more than it needs
+    shards = np.searchsorted(starts, whole, "right") - 1
+    seen: set[int] = set()
+    at = 0
+    while at < len(whole):
+        group = {int(shards[at])}
+        size = lengths[int(shards[at])]
+        while at + size > at and len(set(shards[at : at + size].tolist())) > len(group):
+            group = set(shards[at : at + size].tolist())
+            size = sum(lengths[each] for each in group)
+        assert not group & seen
+        seen |= group
+        at += size
+
+
+class Numbers(Shards):
+    """Shards of given lengths, without files."""
+
+    def __init__(self, *lengths: int) -> None:
+        self._lengths = lengths
+
+    @property
+    def starts(self) -> Any:
+        return np.cumsum([0, *self._lengths])
+
+    @property
+    def nbytes(self) -> int:
+        return 100 * len(self)
+
+    def __len__(self) -> int:
+        return sum(self._lengths)
+
+
+@pytest.mark.parametrize("window", [None, 7, "all", "1kB"])
+def test_ranks_take_one_sequence_in_turn(window: Any) -> None:
+    dataset = Numbers(5, 9, 1, 20, 3)
+    (whole,) = [list(ShardOrder(dataset, 3, window, rank=0, world_size=1))]
+    assert sorted(whole) == list(range(38))
+    for world in (2, 3, 5):
+        ranks = [
+            list(ShardOrder(dataset, 3, window, rank=k, world_size=world)) for k in range(world)
+        ]
+        assert len({len(each) for each in ranks}) == 1
+        assert [each for turn in zip(*ranks, strict=True) for each in turn][:38] == whole
+        ranks = [
+            list(ShardOrder(dataset, 3, window, rank=k, world_size=world, drop_last=True))
+            for k in range(world)
+        ]
+        assert [each for turn in zip(*ranks, strict=True) for each in turn] == whole[
+            : 38 // world * world
+        ]
+
+
+def test_an_order_is_resumed_and_differs_by_epoch() -> None:
+    order = ShardOrder(Numbers(50, 50, 50), 1, 60, rank=0, world_size=1)
+    first, second = list(order), list(order)
+    assert first != second
+    order.set_epoch(0)
+    assert list(order.iter_from(77)) == first[77:]
+    order.set_epoch(1)
+    assert list(order) == second
+    state = order.state_dict()
+    other = ShardOrder(Numbers(50, 50, 50), 9, 60, rank=0, world_size=1)
+    other.load_state_dict(state)
+    assert list(other) == second
+    fresh = ShardOrder(Numbers(50, 50, 50), None, 60)
+    assert list(fresh) != list(fresh)
+
+
+def test_orders_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"seed must be an int, the same one in all 2 ranks"):
+        ShardOrder(Numbers(4), world_size=2, rank=0)
+    with pytest.raises(ConfigTypeError, match=r"ShardOrder takes reader.Shards.*RandomSampler"):
+        ShardOrder([1, 2, 3])  # type: ignore[arg-type]
+    for window in (0, "many", 1.5):
+        with pytest.raises(ConfigError, match="window"):
+            ShardOrder(Numbers(4), window=window)  # type: ignore[arg-type]
+
+
+def test_orders_are_told_for_maps_and_images(tmp_path: Path) -> None:
+    shards = Shards(tar_of(tmp_path / "t.tar", *range(9)))
+    for dataset in (shards, shards.map(len), shards.map(len).map(str)):
+        assert sorted(ShardOrder(dataset, 0)) == list(range(9))
+    assert json.dumps(list(ShardOrder(shards, 0)))
