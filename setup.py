@@ -73,6 +73,8 @@ PACKAGES = [
     "reader.engine.backends",
     "reader.frameworks",
     "reader.images",
+    "reader.shards",
+    "reader.shards.formats",
     "reader.observe",
     "reader.compat",
     "reader.compat.paddle",
