@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs site build debug package \
-	wheels extras gpu gluon augmentation integrations cluster cluster-kills demo-cluster old-paddle \
+	wheels extras gpu gluon augmentation shard-libraries integrations cluster cluster-kills demo-cluster old-paddle \
 	simdev evidence image-programs sanitize nightly matrix format clean distclean
 
 help:
@@ -150,6 +150,7 @@ nightly:
 	$(MAKE) old-paddle
 	$(MAKE) gluon
 	$(MAKE) augmentation
+	$(MAKE) shard-libraries
 	$(PY) -m pytest -n 2 --timeout 0 -o faulthandler_timeout=7200 --hypothesis-profile nightly tests/fuzz
 	$(PY) -W ignore -m tools.fuzz_pixels --count 200000
 	$(PY) -m tools.interrupts --count 100000
@@ -189,6 +190,12 @@ augmentation: build
 	$(VENV)-augmentation/bin/python -m pip --disable-pip-version-check install --quiet \
 		-r requirements/augmentation.txt
 	$(VENV)-augmentation/bin/python -m pytest -n 2 -o filterwarnings=ignore --peers run $(OF_AUGMENTATION) $(ARGS)
+
+# The libraries whose shards reader.Shards reads, beside what `make test` takes.
+OF_SHARD_LIBRARIES := tests/peers/test_shard_libraries.py
+shard-libraries: $(VENV)/.has-test build
+	$(PIP) --upgrade --no-deps --target $(VENV)/shard-libraries -r requirements/shard-libraries.txt
+	PYTHONPATH=$(VENV)/shard-libraries $(PY) -m pytest -o filterwarnings=ignore $(OF_SHARD_LIBRARIES) $(ARGS)
 
 # Libraries that train by our loaders, or show what they do, and are too large for `make test`.
 # Workers on a cluster of Ray: three nodes on this machine.

@@ -52,6 +52,8 @@ class Fields:
                 f" or None, got {got(fields)}"
             )
         self.all = [_field(name, decode) for name, decode in fields.items()]
+        #: names in the shards, any of which a sample may have
+        self.choices = tuple(name for field in self.all for name in field.choices)
         self._encoded = [field.is_image or field.decode is _bytes for field in self.all]
         self.is_random = any(
             isinstance(field.decode, Compose) and field.decode.is_random for field in self.all

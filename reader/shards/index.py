@@ -35,7 +35,7 @@ _MAGIC = b"RDSHARDS"
 _VERSION = 1
 _HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
 _THREADS = 8
-_STARTS = "starts"
+_COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
 
 
 class SetIndex:
@@ -229,6 +229,7 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
         for file, arrays in zip(missing, pool.map(scan, missing), strict=True):
             kept[_stamp(file)] = arrays
     shards = [kept[_stamp(each)] for each in files]
+    _check_columns(files, shards)
     names = list(shards[0])
     arrays = {name: np.concatenate([each[name] for each in shards]) for name in names}
     bounds = {
@@ -237,8 +238,24 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
     }
     if missing:
         _keep(place, form.name, files, arrays, bounds, is_asked=folder is not None)
-    counts = [len(each[_STARTS]) - 1 for each in shards]
+    counts = [int(each[_COUNT][0]) for each in shards]
     return _made(form, files, counts, [], arrays, bounds)
+
+
+def _check_columns(files: list[ShardFile], shards: list[_Scanned]) -> None:
+    """Raise ConfigError where the columns of two shards differ, of formats that have columns."""
+    if _COLUMNS not in shards[0]:
+        return
+    first = shards[0][_COLUMNS].tobytes()
+    for file, shard in zip(files, shards, strict=True):
+        if shard[_COLUMNS].tobytes() == first:
+            continue
+        one, other = (set(each.decode().split("\0")) for each in (first, shard[_COLUMNS].tobytes()))
+        told = ", ".join(sorted(one ^ other)) or "their order"
+        raise ConfigError(
+            f"'{files[0].path}' and '{file.path}' differ in their columns: {told}. Write them with"
+            " one schema, or pass those that agree"
+        )
 
 
 def _stamp(file: ShardFile) -> tuple[str, int, int]:

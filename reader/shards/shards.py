@@ -6,6 +6,7 @@ them open; the index lies in shared memory.
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 from collections import OrderedDict
@@ -55,6 +56,7 @@ class Shards(Dataset[Any]):
     - "mds" (MosaicML Streaming, also its JSON lines and separated values): a dict by column,
       decoded as the columns' encodings say.
     - "tfrecord": a dict of lists by feature, of `tf.train.Example`.
+    - "parquet": the row as a dict of Python values, nested ones too.
     - "jsonl": what the line holds.
 
     Args:
@@ -92,8 +94,12 @@ class Shards(Dataset[Any]):
         allow_pickle: bool = False,
     ) -> None:
         self.path = path
-        self._options = Options(as_bool("check", check), as_bool("allow_pickle", allow_pickle))
         self._fields = None if fields is None else Fields(fields)
+        self._options = Options(
+            as_bool("check", check),
+            as_bool("allow_pickle", allow_pickle),
+            None if self._fields is None else self._fields.choices,
+        )
         folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
         self._set: SetIndex = find_set(path, format, folder, self._options)
         self._open: OrderedDict[int, Shard] = OrderedDict()
@@ -169,11 +175,14 @@ class Shards(Dataset[Any]):
         Raises:
             ConfigError, ConfigTypeError: an argument is invalid, or a decoder is missing.
         """
-        fields = {image: Compose(transforms, size=size, **options)}
+        wanted = {image: Compose(transforms, size=size, **options)}
         if label is not None:
-            fields[label] = label_as
+            wanted[label] = label_as
         require_decoders()
-        return ShardImages(self, Fields(fields))
+        fields = Fields(wanted)
+        chosen = copy.copy(self)
+        chosen._options = self._options._replace(names=fields.choices)
+        return ShardImages(chosen, fields)
 
     @property
     def has_pure_samples(self) -> bool:

@@ -317,6 +317,70 @@ def test_json_lines_are_samples(tmp_path: Path) -> None:
         Shards(path)[1]
 
 
+# -- Parquet --------------------------------------------------------------------------------------
+
+
+def parquet_rows(begin: int, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "n": k,
+            "s": None if k % 5 == 0 else "é" * (k % 3),
+            "l": [[k, None], []],
+            "d": {"a": k / 2, "b": b"x" * (k % 4)},
+            "image": {"bytes": bytes([k]), "path": f"{k}.png"},
+        }
+        for k in range(begin, begin + count)
+    ]
+
+
+def make_parquet(path: Path, begin: int, count: int, **options: Any) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_pylist(parquet_rows(begin, count)), path, **options)
+    return path
+
+
+def test_rows_of_parquet_are_samples(tmp_path: Path) -> None:
+    make_parquet(tmp_path / "0.parquet", 0, 10, row_group_size=3)
+    make_parquet(tmp_path / "1.PARQUET", 10, 5, compression="zstd")
+    shards = Shards(tmp_path)
+    assert all_of(shards) == parquet_rows(0, 15)
+    order = [14, 0, 7, 3, 3, 11, -1]
+    assert [each["n"] for each in shards.__getitems__(order)] == [14, 0, 7, 3, 3, 11, 14]
+    assert 0 < shards.origin(0).offset < shards.origin(9).offset
+    chosen = Shards(tmp_path, fields={"image": bytes, "n": None, "s": None})
+    assert chosen[7] == {"image": b"\x07", "n": 7, "s": "é"}
+    (path := tmp_path / "unnamed").write_bytes((tmp_path / "0.parquet").read_bytes())
+    assert Shards(path).format == "parquet"
+
+
+def test_parquet_files_whose_columns_differ_are_told(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "0.parquet")
+    parquet.write_table(pa.table({"a": [1.5], "b": ["x"]}), tmp_path / "1.parquet")
+    with pytest.raises(
+        ConfigError, match=r"0.parquet' and '.*1.parquet' differ .*: a: double, a: "
+    ):
+        Shards(tmp_path)
+
+
+def test_damaged_parquet_is_told_or_has_rows_of_the_same_form(tmp_path: Path) -> None:
+    path = make_parquet(tmp_path / "t.parquet", 0, 6, row_group_size=3)
+    content = path.read_bytes()
+    for at in range(0, len(content), 11):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x08]) + content[at + 1 :])
+        found = told_or_read(path, tmp_path / "kept", "t.parquet")
+        if found is not None:
+            assert len(found) == 6
+    for length in range(0, len(content), 37):
+        path.write_bytes(content[:length])
+        with pytest.raises(ConfigError, match=r"t.parquet' is damaged"):
+            Shards(path)
+
+
 def test_images_of_pillow_come_from_their_encodings(tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
     image = pillow.fromarray(np.arange(60, dtype=np.uint8).reshape(4, 5, 3))

@@ -15,6 +15,7 @@ from reader.files import open_regular
 from reader.shards.formats.compression import packed_of, stored_bytes
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
 from reader.shards.formats.mds import Listed, describes_mds, open_mds, read_mds
+from reader.shards.formats.parquet import ParquetShard, begins_parquet, scan_parquet
 from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, StoredBytes
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
@@ -32,7 +33,8 @@ class Format(NamedTuple):
         name: of it, as `format=` takes it.
         suffixes: of the names of its files.
         begins: whether a file that begins so is of it; None: its files cannot be known so.
-        scan: returns a file's index as arrays, of which sums may be compared; None: `read` does.
+        scan: returns a file's index as arrays, of which sums may be compared; "count" of them is
+            how many samples it has. None: `read` does.
         open: returns a shard, of a file, its note, its arrays and the options.
         describes: whether what an index.json holds is of it; None: it has none.
         read: returns the shards that an index.json of a folder names.
@@ -59,6 +61,10 @@ def _open_json_lines(file: ShardFile, _: str, arrays: Arrays, __: Options) -> Sh
     return JsonLinesShard(stored_bytes(file), arrays)
 
 
+def _open_parquet(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+    return ParquetShard(file, arrays, options)
+
+
 FORMATS = {
     each.name: each
     for each in (
@@ -71,6 +77,7 @@ FORMATS = {
             scan_tfrecord,
             _open_tfrecord,
         ),
+        Format("parquet", (".parquet", ".pq"), begins_parquet, scan_parquet, _open_parquet),
         Format("jsonl", (".jsonl", ".ndjson"), None, scan_json_lines, _open_json_lines),
     )
 }

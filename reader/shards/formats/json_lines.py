@@ -33,7 +33,7 @@ def scan_json_lines(stored: StoredBytes, _: bool) -> dict[str, Any]:
             nbytes[number] *= bool(line.strip())
     is_line = nbytes > 0
     return {
-        "starts": np.arange(np.count_nonzero(is_line) + 1),
+        "count": np.array([np.count_nonzero(is_line)], np.int64),
         "places": places[is_line],
         "nbytes": nbytes[is_line],
     }

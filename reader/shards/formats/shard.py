@@ -41,10 +41,12 @@ class Options(NamedTuple):
     Attributes:
         check: whether sums that the format has are compared.
         allow_pickle: whether pickles are read, which can run any program.
+        names: of the fields that are wanted; None: all.
     """
 
     check: bool
     allow_pickle: bool
+    names: tuple[str, ...] | None = None
 
 
 class StoredBytes:

@@ -62,6 +62,7 @@ def scan_tar(stored: StoredBytes, _: bool) -> dict[str, Any]:
     counts = [len(fields) for fields in samples.values()]
     keys = list(map(_encoded, samples))
     return {
+        "count": np.array([len(counts)], np.int64),
         "starts": np.cumsum([0, *counts], dtype=np.int64),
         "places": np.array([place for _, (place, _) in members], np.int64),
         "nbytes": np.array([nbytes for _, (_, nbytes) in members], np.int64),

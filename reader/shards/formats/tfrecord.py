@@ -58,7 +58,7 @@ def scan_tfrecord(stored: StoredBytes, check: bool) -> dict[str, Any]:
     if at > stored.nbytes:
         raise _cut(stored, places[-1])
     return {
-        "starts": np.arange(len(places) + 1),
+        "count": np.array([len(places)], np.int64),
         "places": np.array(places, np.int64),
         "nbytes": np.array(sizes, np.int64),
     }

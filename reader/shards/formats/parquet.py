@@ -1,0 +1,130 @@
+"""Parquet: rows as samples, read by row groups.
+
+Imports NumPy and pyarrow. A shard keeps the last row groups that it decoded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError, DatasetError
+from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, StoredBytes
+
+__all__ = ["ParquetShard", "begins_parquet", "scan_parquet"]
+
+_MAGIC = b"PAR1"
+_KEPT = 2  # row groups
+_PICTURE = {"bytes", "path"}  # the fields of a picture, as the library `datasets` writes it
+
+
+def begins_parquet(head: bytes) -> bool:
+    """Whether a file that begins so is a Parquet file."""
+    return head.startswith(_MAGIC)
+
+
+def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
+    """Return the index of a file: the "ends" of its row groups in rows, and its "columns"."""
+    with _reading(stored.path, ConfigError), _opened(stored.path) as file:
+        metadata = file.metadata
+        rows = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+        columns = "\0".join(f"{each.name}: {each.type}" for each in file.schema_arrow)
+    return {
+        "count": np.array([sum(rows)], np.int64),
+        "ends": np.cumsum(rows, dtype=np.int64),
+        "columns": np.frombuffer(columns.encode(), np.uint8),
+    }
+
+
+class ParquetShard(Shard):
+    """An open Parquet file.
+
+    Args:
+        file: it; it must be as it was.
+        arrays: its index: see `scan_parquet`.
+        options: which columns are wanted.
+    """
+
+    def __init__(self, file: ShardFile, arrays: Arrays, options: Options) -> None:
+        self.path = file.path
+        self._stored = StoredBytes(file)  # held, so that it is the file whose times were compared
+        self._ends = arrays["ends"]
+        with _reading(self.path, DatasetError):
+            self._file = _opened(self.path)
+            names = self._file.schema_arrow.names
+            self._columns = names
+            if options.names is not None:
+                self._columns = [name for name in names if name in options.names]
+        self._groups: OrderedDict[int, Any] = OrderedDict()  # decoded tables
+
+    def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """See Shard: a row as a dict of Python values."""
+        wanted = np.asarray(positions)
+        groups = np.searchsorted(self._ends, wanted, "right")
+        found: list[Any] = [None] * len(wanted)
+        for group in np.unique(groups).tolist():
+            rows = np.flatnonzero(groups == group)
+            begin = self._ends[group - 1] if group else 0
+            with _reading(self.path, DatasetError):
+                table = self._group(group).take(wanted[rows] - begin)
+                for row, sample in zip(rows.tolist(), table.to_pylist(), strict=True):
+                    found[row] = sample
+        return found
+
+    def names(self, position: int) -> list[str]:  # noqa: ARG002
+        """See Shard."""
+        return list(self._columns)
+
+    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
+        """See Shard: of a picture that is encoded, its bytes."""
+        (sample,) = self.samples([position])
+        found = []
+        for name, is_encoded in zip(names, encoded, strict=True):
+            value = sample[name]
+            is_picture = is_encoded and isinstance(value, dict) and set(value) == _PICTURE
+            found.append(value["bytes"] if is_picture else value)
+        return found
+
+    def origin(self, position: int) -> tuple[int, str]:
+        """See Shard: where its row group begins."""
+        group = int(np.searchsorted(self._ends, position, "right"))
+        column = self._file.metadata.row_group(group).column(0)
+        return int(column.dictionary_page_offset or column.data_page_offset), ""
+
+    def _group(self, group: int) -> Any:
+        found = self._groups.get(group)
+        if found is None:
+            found = self._file.read_row_group(group, columns=self._columns)
+            self._groups[group] = found
+            while len(self._groups) > _KEPT:
+                self._groups.popitem(last=False)
+        return found
+
+
+def _opened(path: str) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(
+            f"the shard '{path}' is read by pyarrow, which cannot be imported: {error}. Run: pip"
+            ' install "lodreader[shards]"'
+        ) from error
+    return parquet.ParquetFile(path)
+
+
+@contextmanager
+def _reading(path: str, kind: type[Exception]) -> Iterator[None]:
+    """Raise `kind`, which names the file, where pyarrow cannot read it."""
+    try:
+        yield
+    except (ConfigError, DatasetError):
+        raise
+    except Exception as error:  # pyarrow's own, and OSError, ValueError, KeyError
+        raise kind(
+            f"the shard '{path}' is damaged, or encrypted: {error}. Fetch it again, or write it"
+            " anew"
+        ) from error
