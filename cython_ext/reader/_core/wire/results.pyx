@@ -596,6 +596,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
     cdef uint32_t* asleep = &rd_head(s.arena).reader_asleep
     cdef pollfd* polls = <pollfd*>calloc(1 + s.nworkers, sizeof(pollfd))
     cdef int64_t begun
+    cdef uint64_t freed
     cdef uint32_t i
     cdef int tick_ms
     while not load_u32(&s.stop):
@@ -604,8 +605,11 @@ cdef void* reader_thread(void* argument) noexcept nogil:
             continue
         if rd_arena_has_trim(s.arena):
             pthread_mutex_lock(&s.trim_lock)
-            s.trimmed += rd_arena_trim(s.arena, 2)
+            freed = rd_arena_trim(s.arena, 2)
             pthread_mutex_unlock(&s.trim_lock)
+            pthread_mutex_lock(&s.lock)
+            s.trimmed += freed
+            pthread_mutex_unlock(&s.lock)
             note_damage(s)
             continue
         polls[0].fd = s.bell
