@@ -53,8 +53,14 @@ class Fields:
             )
         self.all = [_field(name, decode) for name, decode in fields.items()]
         #: names in the shards, any of which a sample may have
-        self.choices = tuple(name for field in self.all for name in field.choices)
-        self._encoded = [field.is_image or field.decode is _bytes for field in self.all]
+        self.names = frozenset(name for field in self.all for name in field.choices)
+        #: those of which the bytes of a file are wanted
+        self.encoded = frozenset(
+            name
+            for field in self.all
+            if field.is_image or field.decode is _bytes
+            for name in field.choices
+        )
         self.is_random = any(
             isinstance(field.decode, Compose) and field.decode.is_random for field in self.all
         )
@@ -70,15 +76,18 @@ class Fields:
             for field in self.all
         )
 
-    def sample(self, shard: Shard, position: int, index: int) -> dict[str, Any]:
+    def sample(self, found: dict[str, Any], shard: Shard, position: int, index: int) -> Any:
         """Return a sample as a dict. See `values`."""
-        values = self.values(shard, position, index)
+        values = self.values(found, shard, position, index)
         return {field.name: value for field, value in zip(self.all, values, strict=True)}
 
-    def values(self, shard: Shard, position: int, index: int, rows: Any = None) -> list[Any]:
+    def values(
+        self, found: dict[str, Any], shard: Shard, position: int, index: int, rows: Any = None
+    ) -> list[Any]:
         """Return the values of a sample.
 
         Args:
+            found: what the shard has of it.
             shard: that has it.
             position: in the shard.
             index: in the set, for random transforms.
@@ -87,41 +96,35 @@ class Fields:
         Raises:
             DatasetError: it lacks a field, or one cannot be decoded.
         """
-        names = self._names(shard, position)
-        found = shard.values(position, names, self._encoded)
         rng = None
         if self.is_random and (loader_task() is not None or is_refused()):
             rng = sample_rng(index)
-        for number, (field, value) in enumerate(zip(self.all, found, strict=True)):
+        values = []
+        for number, field in enumerate(self.all):
+            name = next((each for each in field.choices if each in found), None)
+            if name is None:
+                raise DatasetError(
+                    f"{_where(shard, position)} lacks the field {' or '.join(field.choices)!r}: it"
+                    f" has {', '.join(shard.names(position))}"
+                )
+            value = found[name]
             try:
                 if isinstance(field.decode, Compose):
                     row = None if rows is None else rows[number]
-                    found[number] = _image(field.decode, value, rng, row)
+                    value = _image(field.decode, value, rng, row)
                 elif field.decode is not None:
-                    found[number] = field.decode(value)
+                    value = field.decode(value)
             except Exception as error:
                 told = f"field {field.name!r} of {_where(shard, position)} cannot be decoded: "
                 if isinstance(error, ImageError):
                     raise ImageError(f"{told}{error}") from error
                 raise DatasetError(f"{told}{error!r}, of {got(value)}") from error
-        return found
-
-    def _names(self, shard: Shard, position: int) -> list[str]:
-        """Return the name in the shard of each field. DatasetError: a sample lacks one."""
-        there = shard.names(position)
-        names = []
-        for field in self.all:
-            name = next((each for each in field.choices if each in there), None)
-            if name is None:
-                raise DatasetError(
-                    f"{_where(shard, position)} lacks the field {' or '.join(field.choices)!r}: it"
-                    f" has {', '.join(there)}"
-                )
-            names.append(name)
-        return names
+            values.append(value)
+        return values
 
 
 def _where(shard: Shard, position: int) -> str:
+    """Return what names a sample, in words."""
     place, key = shard.origin(position)
     named = f" ({key})" if key else ""
     return f"sample {position:,}{named} of the shard '{shard.path}', at {place:,},"

@@ -98,8 +98,11 @@ class Shards(Dataset[Any]):
         self._options = Options(
             as_bool("check", check),
             as_bool("allow_pickle", allow_pickle),
-            None if self._fields is None else self._fields.choices,
         )
+        if self._fields is not None:
+            self._options = self._options._replace(
+                names=self._fields.names, encoded=self._fields.encoded
+            )
         folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
         self._set: SetIndex = find_set(path, format, folder, self._options)
         self._open: OrderedDict[int, Shard] = OrderedDict()
@@ -136,10 +139,12 @@ class Shards(Dataset[Any]):
         for number, rows in by_shard.items():
             rows.sort(key=positions.__getitem__)
             shard = self._shard(number)
-            if self._fields is None:
-                samples = shard.samples([positions[row] for row in rows])
-            else:
-                samples = [self._fields.sample(shard, positions[row], indices[row]) for row in rows]
+            samples = shard.samples([positions[row] for row in rows])
+            if self._fields is not None:
+                samples = [
+                    self._fields.sample(sample, shard, positions[row], indices[row])
+                    for row, sample in zip(rows, samples, strict=True)
+                ]
             for row, sample in zip(rows, samples, strict=True):
                 found[row] = sample
         return found
@@ -181,7 +186,8 @@ class Shards(Dataset[Any]):
         require_decoders()
         fields = Fields(wanted)
         chosen = copy.copy(self)
-        chosen._options = self._options._replace(names=fields.choices)
+        chosen._options = self._options._replace(names=fields.names, encoded=fields.encoded)
+        chosen._open = OrderedDict()
         return ShardImages(chosen, fields)
 
     @property
@@ -263,7 +269,8 @@ class ShardImages(Dataset[Any]):
         if out is not None:
             rows = out if len(self._fields.all) > 1 else (out,)
         shard, position, place = self.shards.at(index)
-        values = self._fields.values(shard, position, place, rows)
+        (found,) = shard.samples([position])
+        values = self._fields.values(found, shard, position, place, rows)
         return tuple(values) if len(values) > 1 else values[0]
 
     @property

@@ -49,16 +49,16 @@ class Format(NamedTuple):
     read: Callable[[str, dict[str, Any], Options], list[Listed]] | None = None
 
 
-def _open_tar(file: ShardFile, _: str, arrays: Arrays, __: Options) -> Shard:
-    return TarShard(stored_bytes(file), arrays)
+def _open_tar(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+    return TarShard(stored_bytes(file), arrays, options)
 
 
 def _open_tfrecord(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
     return TfRecordShard(stored_bytes(file), arrays, options)
 
 
-def _open_json_lines(file: ShardFile, _: str, arrays: Arrays, __: Options) -> Shard:
-    return JsonLinesShard(stored_bytes(file), arrays)
+def _open_json_lines(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+    return JsonLinesShard(stored_bytes(file), arrays, options)
 
 
 def _open_parquet(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:

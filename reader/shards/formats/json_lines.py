@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from reader.errors import DatasetError
-from reader.shards.formats.shard import Arrays, Shard, StoredBytes
+from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
 __all__ = ["JsonLinesShard", "scan_json_lines"]
 
@@ -48,12 +48,14 @@ class JsonLinesShard(Shard):
     Args:
         stored: its bytes.
         arrays: its index: see `scan_json_lines`.
+        options: whether fields are wanted, so that a line must hold an object.
     """
 
-    def __init__(self, stored: StoredBytes, arrays: Arrays) -> None:
+    def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
         self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
         self._stored = stored
         self._places, self._nbytes = arrays["places"], arrays["nbytes"]
+        self._needs_object = options.names is not None
 
     def samples(self, positions: Sequence[int]) -> list[Any]:
         """See Shard: what the line holds."""
@@ -62,31 +64,23 @@ class JsonLinesShard(Shard):
     def _sample(self, position: int) -> Any:
         place = int(self._places[position])
         try:
-            return json.loads(self._stored.read(place, int(self._nbytes[position])))
+            found = json.loads(self._stored.read(place, int(self._nbytes[position])))
         except (ValueError, RecursionError) as error:
             raise DatasetError(
                 f"line {position:,} of the shard '{self.path}', at {place:,}, is no JSON: {error}."
                 " Write it anew"
             ) from error
-
-    def names(self, position: int) -> list[str]:
-        """See Shard."""
-        return list(self._object(position))
-
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:  # noqa: ARG002
-        """See Shard."""
-        found = self._object(position)
-        return [found[name] for name in names]
-
-    def origin(self, position: int) -> tuple[int, str]:
-        """See Shard."""
-        return int(self._places[position]), ""
-
-    def _object(self, position: int) -> dict[str, Any]:
-        found = self._sample(position)
-        if not isinstance(found, dict):
+        if self._needs_object and not isinstance(found, dict):
             raise DatasetError(
                 f"line {position:,} of the shard '{self.path}' holds no object, so that it has no"
                 " fields: leave fields= out"
             )
         return found
+
+    def names(self, position: int) -> list[str]:
+        """See Shard."""
+        return list(self._sample(position))
+
+    def origin(self, position: int) -> tuple[int, str]:
+        """See Shard."""
+        return int(self._places[position]), ""

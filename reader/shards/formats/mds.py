@@ -205,32 +205,25 @@ class _MdsShard(Shard):
         self._decoders = [
             decoder_of(encoding, name, options.allow_pickle) for name, encoding, _ in columns
         ]
-        self._are_files = [holds_file(encoding) for _, encoding, _ in columns]
+        self._chosen = [k for k, name in enumerate(self._columns) if options.wants(name)]
+        for k, (name, encoding, _) in enumerate(columns):
+            if name in options.encoded and holds_file(encoding):
+                self._decoders[k] = bytes
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: values by column."""
-        names, decoders = self._columns, self._decoders
+        chosen = [(k, self._columns[k], self._decoders[k]) for k in self._chosen]
         found = []
         for position, parts in zip(positions, self._parts(positions), strict=True):
             try:
-                values = [decode(part) for decode, part in zip(decoders, parts, strict=True)]
+                found.append({name: decode(parts[k]) for k, name, decode in chosen})
             except Exception:  # of many types
-                values = [self._decoded(k, part, position) for k, part in enumerate(parts)]
-            found.append(dict(zip(names, values, strict=True)))
+                found.append({name: self._decoded(k, parts[k], position) for k, name, _ in chosen})
         return found
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""
         return list(self._columns)
-
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
-        """See Shard."""
-        (parts,) = self._parts([position])
-        numbers = map(self._columns.index, names)
-        return [
-            parts[k] if is_encoded and self._are_files[k] else self._decoded(k, parts[k], position)
-            for k, is_encoded in zip(numbers, encoded, strict=True)
-        ]
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard."""
@@ -317,11 +310,6 @@ class _TextShard(Shard):
     def names(self, position: int) -> list[str]:
         """See Shard."""
         return list(self._sample(position))
-
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:  # noqa: ARG002
-        """See Shard."""
-        found = self._sample(position)
-        return [found[name] for name in names]
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard."""

@@ -55,14 +55,13 @@ class ParquetShard(Shard):
         self._ends = arrays["ends"]
         with _reading(self.path, DatasetError):
             self._file = _opened(self.path)
-            names = self._file.schema_arrow.names
-            self._columns = names
-            if options.names is not None:
-                self._columns = [name for name in names if name in options.names]
+            self._columns = self._file.schema_arrow.names
+        self._chosen = [name for name in self._columns if options.wants(name)]
+        self._encoded = options.encoded.intersection(self._chosen)
         self._groups: OrderedDict[int, Any] = OrderedDict()  # decoded tables
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
-        """See Shard: a row as a dict of Python values."""
+        """See Shard: a row as a dict of Python values; of a picture that is encoded, its bytes."""
         wanted = np.asarray(positions)
         groups = np.searchsorted(self._ends, wanted, "right")
         found: list[Any] = [None] * len(wanted)
@@ -73,21 +72,15 @@ class ParquetShard(Shard):
                 table = self._group(group).take(wanted[rows] - begin)
                 for row, sample in zip(rows.tolist(), table.to_pylist(), strict=True):
                     found[row] = sample
+        for sample in found:
+            for name in self._encoded:
+                if isinstance(sample[name], dict) and set(sample[name]) == _PICTURE:
+                    sample[name] = sample[name]["bytes"]
         return found
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""
         return list(self._columns)
-
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
-        """See Shard: of a picture that is encoded, its bytes."""
-        (sample,) = self.samples([position])
-        found = []
-        for name, is_encoded in zip(names, encoded, strict=True):
-            value = sample[name]
-            is_picture = is_encoded and isinstance(value, dict) and set(value) == _PICTURE
-            found.append(value["bytes"] if is_picture else value)
-        return found
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where its row group begins."""
@@ -98,7 +91,7 @@ class ParquetShard(Shard):
     def _group(self, group: int) -> Any:
         found = self._groups.get(group)
         if found is None:
-            found = self._file.read_row_group(group, columns=self._columns)
+            found = self._file.read_row_group(group, columns=self._chosen)
             self._groups[group] = found
             while len(self._groups) > _KEPT:
                 self._groups.popitem(last=False)

@@ -41,12 +41,18 @@ class Options(NamedTuple):
     Attributes:
         check: whether sums that the format has are compared.
         allow_pickle: whether pickles are read, which can run any program.
-        names: of the fields that are wanted; None: all.
+        names: of the fields that are wanted, of which a sample may lack some; None: all.
+        encoded: those of them that are wanted as bytes, where a shard holds the bytes of a file.
     """
 
     check: bool
     allow_pickle: bool
-    names: tuple[str, ...] | None = None
+    names: frozenset[str] | None = None
+    encoded: frozenset[str] = frozenset()
+
+    def wants(self, name: str) -> bool:
+        """Whether a field is wanted."""
+        return self.names is None or name in self.names
 
 
 class StoredBytes:
@@ -117,15 +123,15 @@ class Shard(abc.ABC):
 
     @abc.abstractmethod
     def samples(self, positions: Sequence[int]) -> list[Any]:
-        """Return samples as the library gives them whose format it is. DatasetError: damage."""
+        """Return samples as the library gives them whose format it is, of the fields wanted.
+
+        Raises:
+            DatasetError: one is damaged.
+        """
 
     @abc.abstractmethod
     def names(self, position: int) -> list[str]:
-        """Return the names of the fields of a sample."""
-
-    @abc.abstractmethod
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
-        """Return some fields of a sample, which it has: as bytes where they are encoded."""
+        """Return the names of all fields of a sample."""
 
     @abc.abstractmethod
     def origin(self, position: int) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError, printable
-from reader.shards.formats.shard import Arrays, Shard, StoredBytes
+from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
 __all__ = ["TarShard", "begins_tar", "scan_tar"]
 
@@ -178,47 +178,43 @@ class TarShard(Shard):
     Args:
         stored: its bytes.
         arrays: its index: see `scan_tar`.
+        options: which members are wanted.
     """
 
-    def __init__(self, stored: StoredBytes, arrays: Arrays) -> None:
+    def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
         self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
         self._stored = stored
         self._arrays = arrays
         self._starts, self._places = arrays["starts"], arrays["places"]
         self._nbytes, self._extensions = arrays["nbytes"], arrays["extensions"]
         self._names = [_decoded(name) for name in arrays["names"].tobytes().split(b"\0")]
+        self._wanted = [options.wants(name) for name in self._names]
+        self._has_key = options.wants(_KEY)
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: bytes by extension, and the key."""
-        return list(map(self._sample, positions))
-
-    def _sample(self, position: int) -> dict[str, Any]:
-        found: dict[str, Any] = {_KEY: self._key(position)}
-        for name, place, nbytes in self._members(position):
-            found[name] = self._stored.read(place, nbytes)
+        rows = np.asarray(positions)
+        starts, ends = self._starts[rows].tolist(), self._starts[rows + 1].tolist()
+        read, wanted, names = self._stored.read, self._wanted, self._names
+        found = []
+        for position, start, end in zip(positions, starts, ends, strict=True):
+            sample: dict[str, Any] = {_KEY: self._key(position)} if self._has_key else {}
+            kinds = self._extensions[start:end].tolist()
+            places, nbytes = self._places[start:end].tolist(), self._nbytes[start:end].tolist()
+            for kind, place, size in zip(kinds, places, nbytes, strict=True):
+                if wanted[kind]:
+                    sample[names[kind]] = read(place, size)
+            found.append(sample)
         return found
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
-        return [_KEY, *(name for name, _, _ in self._members(position))]
-
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:  # noqa: ARG002
-        """See Shard: all are bytes but the key."""
-        found = {name: (place, nbytes) for name, place, nbytes in self._members(position)}
-        return [
-            self._key(position) if name == _KEY else self._stored.read(*found[name])
-            for name in names
-        ]
+        part = slice(self._starts[position], self._starts[position + 1])
+        return [_KEY, *(self._names[kind] for kind in self._extensions[part].tolist())]
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: the place of the data of its first member."""
         return int(self._places[self._starts[position]]), self._key(position)
-
-    def _members(self, position: int) -> list[tuple[str, int, int]]:
-        part = slice(self._starts[position], self._starts[position + 1])
-        places, nbytes = self._places[part].tolist(), self._nbytes[part].tolist()
-        names = [self._names[number] for number in self._extensions[part].tolist()]
-        return list(zip(names, places, nbytes, strict=True))
 
     def _key(self, position: int) -> str:
         begin, end = self._arrays["key_ends"][position : position + 2].tolist()

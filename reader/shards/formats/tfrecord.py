@@ -101,38 +101,35 @@ class TfRecordShard(Shard):
         self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
         self._stored = stored
         self._places, self._nbytes = arrays["places"], arrays["nbytes"]
-        self._check = options.check
+        self._options = options
 
-    def samples(self, positions: Sequence[int]) -> list[dict[str, list[Any]]]:
-        """See Shard: a list by feature."""
+    def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """See Shard: a list by feature; of one that is encoded, its only bytes."""
         return list(map(self._sample, positions))
 
-    def _sample(self, position: int) -> dict[str, list[Any]]:
+    def _sample(self, position: int) -> dict[str, Any]:
         try:
-            return dict(_features(memoryview(self.record(position))))
+            found: dict[str, Any] = dict(
+                _features(memoryview(self.record(position)), self._options.names)
+            )
         except (ValueError, IndexError, struct.error) as error:
             raise self._damaged(position, f"it is no tf.train.Example: {error}") from error
+        for name in self._options.encoded:
+            if len(found.get(name, ())) == 1:
+                found[name] = found[name][0]
+        return found
 
     def record(self, position: int) -> bytes:
         """Return the bytes of a record. DatasetError: its sum is wrong."""
         place, nbytes = int(self._places[position]), int(self._nbytes[position])
         content = self._stored.read(place, nbytes + _SUM.size)
-        if self._check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
+        if self._options.check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
             raise self._damaged(position, "its sum is wrong")
         return content[:nbytes]
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
-        return list(self._sample(position))
-
-    def values(self, position: int, names: list[str], encoded: list[bool]) -> list[Any]:
-        """See Shard: of a feature that is encoded, the only bytes that it has."""
-        found = self._sample(position)
-        values = []
-        for name, is_encoded in zip(names, encoded, strict=True):
-            value: Any = found[name]
-            values.append(value[0] if is_encoded and len(value) == 1 else value)
-        return values
+        return [name for name, _ in _features(memoryview(self.record(position)), None)]
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where the record's length stands."""
@@ -148,15 +145,16 @@ class TfRecordShard(Shard):
 # -- protobuf ------------------------------------------------------------------------------------
 
 
-def _features(example: memoryview) -> Iterator[tuple[str, list[Any]]]:
-    """Yield name and values of each feature of an Example."""
+def _features(example: memoryview, names: frozenset[str] | None) -> Iterator[tuple[str, list[Any]]]:
+    """Yield name and values of each feature of an Example that is wanted; None: of all."""
     for number, features in _fields(example):
         if number != 1:
             continue
         for _, entry in _fields(_message(features)):
             parts = dict(_fields(_message(entry)))
-            name, feature = parts.get(1, _EMPTY), parts.get(2, _EMPTY)
-            yield bytes(_message(name)).decode(), _values(_message(feature))
+            name = bytes(_message(parts.get(1, _EMPTY))).decode()
+            if names is None or name in names:
+                yield name, _values(_message(parts.get(2, _EMPTY)))
 
 
 def _values(feature: memoryview) -> list[Any]:
