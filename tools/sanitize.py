@@ -44,10 +44,11 @@ OPTIONS = {
         "PYTHONMALLOC": "malloc",
     },
     "undefined": {"UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1"},
-    # pyarrow's jemalloc takes each lock of its at a fork, and the sanitizer counts 64 at most.
+    # pyarrow's jemalloc takes all its locks at a fork, and the sanitizer counts 64 at most.
     "thread": {
         "TSAN_OPTIONS": "exitcode=0:die_after_fork=0",
         "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "JE_ARROW_MALLOC_CONF": "narenas:1",
     },
 }
 VARIABLE = {"address": "ASAN_OPTIONS", "undefined": "UBSAN_OPTIONS", "thread": "TSAN_OPTIONS"}

@@ -195,6 +195,33 @@ def test_no_batch_is_taken_from_a_pool_that_is_being_closed() -> None:
     batches.epoch.backend.close()
 
 
+def test_threads_whose_last_one_closes_them_may_be_closed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last thread has closed the feeder, and has not said yet that it closes the pool."""
+    batches = opened(num_workers=2, worker_type="thread")
+    next(batches)
+    pool: Any = batches.epoch.backend
+    asked, closed = threading.Event(), threading.Event()
+    resting = pool._is_resting
+
+    def rests() -> bool:
+        asked.set()
+        closed.wait(30)
+        return bool(resting())
+
+    monkeypatch.setattr(pool, "_is_resting", rests)
+    closer = threading.Thread(target=pool.close_soon)
+    closer.start()
+    assert asked.wait(30)
+    pool._close()  # as that thread does
+    closed.set()
+    closer.join(30)
+    assert not closer.is_alive()
+    assert not pool._is_resting()
+    pool.close()
+
+
 @pytest.mark.parametrize("how", ["fork", "close"])
 def test_batch_kept_by_an_interrupt_is_not_for_a_child_or_after_the_end(how: str) -> None:
     batches = opened(num_workers=2)

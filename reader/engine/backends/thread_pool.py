@@ -19,7 +19,7 @@ from reader._core.wire.channel import WorkerChannel
 from reader.available_memory import available_bytes
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
-from reader.errors import InternalError, start_thread
+from reader.errors import InternalError, ReaderError, start_thread
 from reader.processes import pool_registry
 from reader.processes.handle import ThreadHandle
 from reader.worker import loop
@@ -113,7 +113,10 @@ class ThreadPool(Pool):
             super()._start_closing()
 
     def _is_resting(self) -> bool:
-        found = map(self.feeder.worker_progress, range(self.started))
+        try:
+            found = list(map(self.feeder.worker_progress, range(self.started)))
+        except ReaderError:  # another thread has closed it meanwhile
+            return False
         return all(each.seq is None and each.is_ready for each in found)
 
     def _wait(self) -> None:
