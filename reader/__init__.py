@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from reader.observe.profile import profile
     from reader.shards.shard_order import ShardOrder
     from reader.shards.shards import Shards
+    from reader.shards.write_shards import write_shards
     from reader.sharing.share import share
     from reader.streams.mix import mix
     from reader.streams.rebatch import rebatch
@@ -146,6 +147,7 @@ __all__ = [
     "share",
     "shuffle_buffer",
     "without",
+    "write_shards",
 ]
 
 # where each name lives: as above, which type checkers read
@@ -178,6 +180,7 @@ _HOMES = {
         "reader.observe.profile": "profile",
         "reader.shards.shard_order": "ShardOrder",
         "reader.shards.shards": "Shards",
+        "reader.shards.write_shards": "write_shards",
         "reader.sharing.share": "share",
         "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
         "reader.streams.mix": "mix",

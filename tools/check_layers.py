@@ -65,10 +65,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "collate", "frameworks"),
-    "shards": (*_WORKER, "caching", "collate", "frameworks", "images"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
+    "shards": (*_ENGINE, "images", "observe", "loader"),
     "compat": (*_ENGINE, "formats", "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
@@ -111,6 +111,7 @@ OF_ROOMS = {
         "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),
         ("integrations",),
     ),
+    "tqdm": ("integrations", "shards"),
     "matplotlib": ("observe",),
     "rich": ("observe", "integrations"),
 }

@@ -5,6 +5,7 @@ Imports NumPy, and Pillow where a column holds images. Keeps no state.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -16,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from reader.errors import ConfigError
+from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import pillow
 
-__all__ = ["decoder_of", "holds_file", "size_of"]
+__all__ = ["decoder_of", "encoder_of", "encoding_for", "holds_file", "size_of"]
 
 Decoder = Callable[[bytes], Any]
+Encoder = Callable[[Any], bytes]
 
 _SCALARS = (
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -180,4 +182,118 @@ _DECODERS: dict[str, Decoder] = {
     "list[png]": _list_of(_image, 4),
     "json": lambda content: json.loads(content.decode()),
     "pkl": pickle.loads,
+}
+
+
+# -- from values to bytes -------------------------------------------------------------------------
+
+
+def encoding_for(column: str, value: Any) -> str:
+    """Return the encoding that holds values such as this. ConfigTypeError: there is none."""
+    if isinstance(value, (bool, int)):
+        return "int"
+    if isinstance(value, np.generic) and value.dtype.name in _SCALARS:
+        return str(value.dtype.name)
+    if isinstance(value, np.ndarray) and value.dtype.name in _CODES.values():
+        return f"ndarray:{value.dtype.name}"
+    if hasattr(value, "save") and hasattr(value, "mode"):  # an image of Pillow
+        return "png"
+    for kind, encoding in ((bytes, "bytes"), (str, "str"), (float, "float64")):
+        if isinstance(value, kind):
+            return encoding
+    if isinstance(value, (dict, list)):
+        return "json"
+    raise ConfigTypeError(
+        f"no encoding of MDS is known for the field {column!r}, which is {got(value)}: pass"
+        " columns="
+    )
+
+
+def encoder_of(encoding: str, column: str) -> Encoder:
+    """Return the function that makes a column's bytes of a value; bytes are left as they are.
+
+    It raises ValueError, TypeError and others for values that do not fit.
+
+    Raises:
+        ConfigError: the encoding is unknown, or one that is not written.
+    """
+    found = _ENCODERS.get(encoding)
+    if encoding in _SCALARS:
+        scalar = np.dtype(encoding)
+        found = functools.partial(_encoded_scalar, scalar)
+    name, has_form, form = encoding.partition(":")
+    if name == "ndarray":
+        dtype, shape = _array_form(form) if has_form else ("", ())
+        found = functools.partial(_encoded_array, dtype, shape)
+    if found is None:
+        known = ", ".join(sorted({*_ENCODERS, *_SCALARS, "ndarray"}))
+        raise ConfigError(
+            f"the column {column!r} has the encoding {encoding!r}, which is none of those that are"
+            f" written: {known}"
+        )
+    return functools.partial(_bytes_or, found)
+
+
+def _bytes_or(encode: Encoder, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else encode(value)
+
+
+def _refuse(value: Any) -> bytes:
+    raise TypeError(f"it must be bytes, got {got(value)}")
+
+
+def _encoded_scalar(dtype: np.dtype[Any], value: Any) -> bytes:
+    found = np.array(value, dtype)
+    if found.ndim or (dtype.kind in "iu" and int(found) != value):
+        raise ValueError(f"{got(value)} is no {dtype}")
+    return bytes(found.tobytes())
+
+
+def _encoded_array(dtype: str, shape: tuple[int, ...], value: Any) -> bytes:
+    array = np.ascontiguousarray(value)
+    if array.dtype.name not in _CODES.values() or not array.size or not array.ndim:
+        raise ValueError(f"an array of {array.dtype} of shape {array.shape} has no form in MDS")
+    if (dtype and array.dtype != dtype) or (shape and array.shape != shape):
+        raise ValueError(f"an array of {array.dtype} of shape {array.shape} is not as its column")
+    head = b""
+    if not dtype:
+        head += bytes([next(code for code, name in _CODES.items() if name == array.dtype.name)])
+    if not shape:
+        kind = next(k for k, name in enumerate(_AXES) if max(array.shape) <= np.iinfo(name).max)
+        head += bytes([array.ndim << 2 | kind]) + np.array(array.shape, _AXES[kind]).tobytes()
+    return head + bytes(array.tobytes())
+
+
+def _encoded_file(form: str, value: Any) -> bytes:
+    file = io.BytesIO()
+    value.save(file, form)
+    return file.getvalue()
+
+
+def _encoded_raw_image(value: Any) -> bytes:
+    mode: bytes = value.mode.encode()
+    return struct.pack("<III", *value.size, len(mode)) + mode + bytes(value.tobytes())
+
+
+def _encoded_text(value: Any) -> bytes:
+    if isinstance(value, (list, dict)):
+        raise TypeError(f"{got(value)} is no text or number")
+    return str(value).encode()
+
+
+def _encoded_json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+_ENCODERS: dict[str, Encoder] = {
+    "bytes": _refuse,
+    "str": _encoded_text,
+    "int": functools.partial(_encoded_scalar, np.dtype(np.int64)),
+    "str_int": _encoded_text,
+    "str_float": _encoded_text,
+    "str_decimal": _encoded_text,
+    "pil": _encoded_raw_image,
+    "jpeg": functools.partial(_encoded_file, "JPEG"),
+    "png": functools.partial(_encoded_file, "PNG"),
+    "json": _encoded_json,
 }

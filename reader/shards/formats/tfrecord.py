@@ -8,15 +8,15 @@ sum of that, its bytes, and the sum of those; sums are CRC32C, turned and moved 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reader.errors import ConfigError, DatasetError
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
-__all__ = ["TfRecordShard", "begins_tfrecord", "scan_tfrecord"]
+__all__ = ["TfRecordShard", "begins_tfrecord", "record_of", "scan_tfrecord"]
 
 _HEAD = struct.Struct("<QI")
 _SUM = struct.Struct("<I")
@@ -228,3 +228,49 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("a number has more than 64 bits")
+
+
+def record_of(sample: Mapping[str, Any]) -> bytes:
+    """Return the record of an Example with these features: bytes, text, numbers, or lists of them.
+
+    Raises:
+        ConfigTypeError: a feature is none of these.
+    """
+    entries = [
+        _field(1, _field(1, name.encode()) + _field(2, _feature(name, value)))
+        for name, value in sample.items()
+    ]
+    content = _field(1, b"".join(entries))
+    length = struct.pack("<Q", len(content))
+    sums = [_SUM.pack(_sum(part)) for part in (length, content)]
+    return b"".join([length, sums[0], content, sums[1]])
+
+
+def _feature(name: str, value: Any) -> bytes:
+    values = value.ravel().tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    values = list(values) if isinstance(values, (list, tuple)) else [values]
+    values = [each.encode() if isinstance(each, str) else each for each in values]
+    if all(isinstance(each, bytes) for each in values):
+        return _field(1, b"".join(_field(1, each) for each in values))
+    if all(isinstance(each, int) and -(1 << 63) <= each < 1 << 63 for each in values):
+        numbers = b"".join(_encoded_varint(each % (1 << 64)) for each in values)
+        return _field(3, _field(1, numbers))
+    if all(isinstance(each, (int, float)) for each in values):
+        return _field(2, _field(1, np.array(values, "<f4").tobytes()))
+    raise ConfigTypeError(
+        f"the feature {name!r} must be bytes, text, numbers, or a list of one of these, got"
+        f" {got(value)}"
+    )
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _encoded_varint(number << 3 | _BYTES) + _encoded_varint(len(content)) + content
+
+
+def _encoded_varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
