@@ -16,7 +16,7 @@ REQUIRED = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/concurren
 # By the extras for users: pyproject.toml.
 BROUGHT = frozenset(
     "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow ray"
-    " matplotlib google-crc32c".split()
+    " matplotlib".split()
 )
 TOPS = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
 

@@ -246,7 +246,12 @@ def test_01_worker_killed_before_its_end_is_delivered_does_not_begin_again(
         def kill() -> None:
             says.hear()
             feeder = pool_of(loader).feeder
-            wait_until(lambda: feeder.stats()["in_flight"] == 2)  # those of worker 0
+
+            def are_those_of_worker_0() -> bool:  # worker 1 has answered two of five
+                stats = feeder.stats()
+                return (stats["dispatched"], stats["in_flight"]) == (5, 2)
+
+            wait_until(are_those_of_worker_0)
             pid = kill_worker(loader, 1, is_noticed=False)
             wait_until(lambda: loader.workers()[1].pid != pid)
             gate.say()

@@ -19,10 +19,11 @@ NAMES = """ArenaFull BatchSampler BlockingQueue BucketBatchSampler ChainDataset 
 ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler DistributedSampler ImageError InternalError IterableDataset LoDTensor
 LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler Ray ReaderError
-RecordIO RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
+RecordIO RecordWriter SampleIndexError Sampler SamplerError SequenceSampler ShardOrder Shards
+StateError Subset
 SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
 WorkerPool cache concat_ragged get_worker_info mix profile random_split rebatch register_container
-sample_rng shard share shuffle_buffer without""".split()
+sample_rng shard share shuffle_buffer without write_shards""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

@@ -104,7 +104,7 @@ def _opened(path: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"the shard '{path}' is read by pyarrow, which cannot be imported: {error}. Run: pip"
-            ' install "lodreader[shards]"'
+            ' install "lodreader[tables]"'
         ) from error
     return parquet.ParquetFile(path)
 

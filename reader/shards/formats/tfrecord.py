@@ -27,7 +27,12 @@ _VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5  # kinds of a field of protobuf
 
 def begins_tfrecord(head: bytes) -> bool:
     """Whether a file that begins so is a TFRecord file: the sum of the first length is right."""
-    return len(head) >= _HEAD.size and _sum(head[:8]) == _SUM.unpack_from(head, 8)[0]
+    if len(head) < _HEAD.size:
+        return False
+    try:
+        return bool(_sum(head[:8]) == _SUM.unpack_from(head, 8)[0])
+    except ConfigError:  # google-crc32c is not installed: the name has to say it
+        return False
 
 
 def scan_tfrecord(stored: StoredBytes, check: bool) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def _crc32c() -> Any:
     except ImportError as error:
         raise ConfigError(
             "the sums of TFRecord files are computed by google-crc32c, which cannot be imported:"
-            f' {error}. Run: pip install "lodreader[shards]"'
+            f" {error}. Run: pip install google-crc32c; or pass check=False"
         ) from error
     return value
 
