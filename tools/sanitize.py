@@ -31,6 +31,7 @@ NAMED = "thread or permutation or queue or wire or global_rng_lock"
 BESIDE = (
     # processes beside threads
     *("loader_inside_a_thread", "fork_with_threads", "ends_silently", "switching_threads"),
+    "that_a_worker_thread_starts",
     *("digests_of_threads", "augmentation_in_threads", "not_seeded_before_each_batch"),
     *("test_feeding_loader", "static_training"),  # threads of paddle's executor
 )
