@@ -230,7 +230,7 @@ def _text(pa: Any, file: SourceFile) -> Any:
 
     with pa.input_stream(file.path, compression=file.packed) as stream:
         if file.kind == JSON:
-            return read_json_lines(stream)
+            return read_json_lines(stream, _TEXT_BLOCK)
         return csv.read_csv(
             stream,
             csv.ReadOptions(block_size=_TEXT_BLOCK),

@@ -14,7 +14,6 @@ import numpy as np
 __all__ = ["ShallowText", "read_json_lines"]
 
 _MOST_LEVELS = 64  # of lists and objects, as Arrow's own files have at most
-_BLOCK = 1 << 26  # bytes of a text that are parsed at a time: a line has no more
 _SIGNS = b'"[]{}\n'
 _OTHERS = bytes(set(range(256)) - set(_SIGNS))
 _QUOTE, _END = b'"\n'
@@ -22,8 +21,12 @@ _STEPS = np.zeros(256, np.int32)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
 
-def read_json_lines(stream: Any) -> Any:
+def read_json_lines(stream: Any, block: int) -> Any:
     """Return the rows of a stream of JSON lines, such as pyarrow's of a file, as its table.
+
+    Args:
+        stream: of the text.
+        block: how many bytes are parsed at a time; a line has no more.
 
     Raises:
         ValueError: lists and objects lie in more than 64 levels.
@@ -33,7 +36,7 @@ def read_json_lines(stream: Any) -> Any:
     from pyarrow import json
 
     return json.read_json(
-        pa.PythonFile(ShallowText(stream), "r"), json.ReadOptions(block_size=_BLOCK)
+        pa.PythonFile(ShallowText(stream), "r"), json.ReadOptions(block_size=block)
     )
 
 

@@ -11,7 +11,7 @@ import io
 import json
 import pickle
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -136,26 +136,28 @@ class MdsEncoder(Encoder):
 
     def __init__(self, columns: Mapping[str, str] | None) -> None:
         self._encodings = None if columns is None else dict(sorted(columns.items()))
+        self._columns: list[tuple[str, str, Callable[[Any], bytes], int | None]] = []
 
     def look_at(self, sample: Any) -> None:
         """See Encoder."""
         if self._encodings is None:
             fields = _fields(sample)
             self._encodings = {name: encoding_for(name, fields[name]) for name in sorted(fields)}
-        for name, encoding in self._encodings.items():
-            encoder_of(encoding, name)  # refuses what is not known
+        self._columns = [
+            (name, encoding, encoder_of(encoding, name), size_of(encoding))
+            for name, encoding in self._encodings.items()
+        ]
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder."""
-        fields, encodings = _fields(sample), self._encodings or {}
-        if fields.keys() != encodings.keys():
+        fields, names = _fields(sample), [name for name, _, _, _ in self._columns]
+        if sorted(fields) != names:
             raise ConfigError(
-                f"a sample has the fields {sorted(fields)}, and the columns are {list(encodings)}"
+                f"a sample has the fields {sorted(fields)}, and the columns are {names}"
             )
         sizes, parts = [], []
-        for name, encoding in encodings.items():
-            part = encoder_of(encoding, name)(fields[name])
-            size = size_of(encoding)
+        for name, encoding, encode, size in self._columns:
+            part = encode(fields[name])
             if size is None:
                 sizes.append(len(part))
             elif size != len(part):

@@ -26,13 +26,11 @@ class Field(NamedTuple):
         name: in the sample.
         choices: names in the shards, of which a sample has one.
         decode: makes the value; None: it is as the format gives it.
-        is_image: whether `decode` is a list of transforms, for the bytes of a file.
     """
 
     name: str
     choices: tuple[str, ...]
     decode: Callable[[Any], Any] | Compose | None
-    is_image: bool
 
 
 class Fields:
@@ -58,7 +56,7 @@ class Fields:
         self.encoded = frozenset(
             name
             for field in self.all
-            if field.is_image or field.decode is _bytes
+            if isinstance(field.decode, Compose) or field.decode is _bytes
             for name in field.choices
         )
         self.is_random = any(
@@ -192,9 +190,9 @@ def _field(name: Any, decode: Any) -> Field:
         raise ConfigTypeError(f"the name of a field must be a str, got {got(name)}")
     choices = tuple(each.strip() for each in name.split(";"))
     if isinstance(decode, Compose):
-        return Field(choices[0], choices, decode, True)
+        return Field(choices[0], choices, decode)
     found = None if decode is None else _decoder(decode)
-    return Field(choices[0], choices, found, False)
+    return Field(choices[0], choices, found)
 
 
 def _decoder(decode: Any) -> Callable[[Any], Any]:

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from reader._core.shared.entry_table import checksum
 from reader.errors import ConfigError, DatasetError
-from reader.files import open_regular
-from reader.shards.formats import FORMATS, Format, find_format, read_index
+from reader.files import new_file, open_regular
+from reader.shards.formats import FORMATS, Format, find_format, is_named, read_index
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.mds import Listed
 from reader.shards.formats.shard import Arrays, Options, ShardFile
@@ -161,8 +161,7 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
         return [(form, each) for each in listed]
     files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
     if kind:
-        suffixes = FORMATS[kind].suffixes
-        named_so = [each for each in files if any(each_suffix in each for each_suffix in suffixes)]
+        named_so = [each for each in files if is_named(each, FORMATS[kind])]
         return [(FORMATS[kind], Listed(each, -1, "")) for each in named_so or files]
     kinds = [(find_format(each), each) for each in files]
     return [(form, Listed(each, -1, "")) for form, each in kinds if form is not None]
@@ -297,8 +296,7 @@ def _keep(
     try:
         if is_asked:
             os.makedirs(base, exist_ok=True)  # noqa: PTH103
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(draft, flags, 0o666), "wb") as file:  # noqa: PTH123
+        with new_file(draft) as file:
             for part in [head, *parts]:
                 file.write(part)
         os.replace(draft, place)  # noqa: PTH105

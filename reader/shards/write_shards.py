@@ -121,8 +121,12 @@ def _records(
 ) -> Iterator[bytes]:
     """Yield the records of the samples from number `done` on."""
     if is_stream or not workers:
-        found = iter(samples) if is_stream else map(samples.__getitem__, range(len(samples)))
-        for index, sample in enumerate(itertools.islice(found, done, None), done):
+        rest: Iterator[Any]
+        if is_stream:
+            rest = itertools.islice(samples, done, None)
+        else:  # what is written is not fetched again
+            rest = map(samples.__getitem__, range(done, len(samples)))
+        for index, sample in enumerate(rest, done):
             yield _encoded(encoder, sample, index)
         return
     encoded = _Encoded(samples, encoder)

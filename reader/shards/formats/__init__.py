@@ -20,7 +20,7 @@ from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, Store
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
 
-__all__ = ["FORMATS", "Format", "find_format", "read_index"]
+__all__ = ["FORMATS", "Format", "find_format", "is_named", "read_index"]
 
 _HEAD = 512  # bytes of a file that are looked at
 _MOST_INDEX = 1 << 30  # bytes of an index.json
@@ -83,17 +83,21 @@ FORMATS = {
 }
 
 
+def is_named(path: str, form: Format) -> bool:
+    """Whether the name of a file is that of a format, compressed or not."""
+    return packed_of(os.path.basename(path).lower())[0].endswith(form.suffixes)  # noqa: PTH119
+
+
 def find_format(path: str) -> Format | None:
     """Return the format of a file, by its name or its first bytes; None: it has none of them.
 
     Raises:
         ConfigError: it cannot be read.
     """
-    name, how = packed_of(os.path.basename(path).lower())  # noqa: PTH119
     for found in FORMATS.values():
-        if name.endswith(found.suffixes or "/"):
+        if is_named(path, found):
             return found
-    if how:
+    if packed_of(path)[1]:
         return None
     try:
         with open(path, "rb", opener=open_regular) as file:

@@ -17,6 +17,7 @@ from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 __all__ = ["JsonLinesShard", "scan_json_lines"]
 
 _BLOCK = 1 << 24
+_SHORTEST = 4  # bytes that may be blank
 
 
 def scan_json_lines(stored: StoredBytes, _: bool) -> dict[str, Any]:
@@ -39,9 +40,6 @@ def scan_json_lines(stored: StoredBytes, _: bool) -> dict[str, Any]:
     }
 
 
-_SHORTEST = 4  # bytes that may be blank
-
-
 class JsonLinesShard(Shard):
     """An open file of JSON lines.
 
@@ -52,8 +50,7 @@ class JsonLinesShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
-        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
-        self._stored = stored
+        super().__init__(stored)
         self._places, self._nbytes = arrays["places"], arrays["nbytes"]
         self._needs_object = options.names is not None
 

@@ -194,8 +194,7 @@ class _MdsShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, said: dict[str, Any], options: Options) -> None:
-        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
-        self._stored = stored
+        super().__init__(stored)
         count = said["count"]
         self._places = _places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
         columns = said["columns"]
@@ -235,7 +234,7 @@ class _MdsShard(Shard):
             return self._decoders[number](part)
         except Exception as error:  # of many types
             what = f"its column {self._columns[number]!r}: {error}"
-            raise self._damaged(position, what) from error
+            raise self.damaged(position, what) from error
 
     def _parts(self, positions: Sequence[int]) -> Iterator[list[bytes]]:
         """Yield the bytes of each column of some samples."""
@@ -247,7 +246,7 @@ class _MdsShard(Shard):
             sizes: list[Any] = self._sizes
             if head:
                 if len(content) < head:
-                    raise self._damaged(position, "it has fewer bytes than its sizes")
+                    raise self.damaged(position, "it has fewer bytes than its sizes")
                 said = iter(np.frombuffer(content, _NUMBER, head // _NUMBER.itemsize).tolist())
                 sizes = [next(said) if size is None else size for size in sizes]
             parts, at = [], head
@@ -255,17 +254,11 @@ class _MdsShard(Shard):
                 parts.append(content[at : at + size])
                 at += size
             if at != len(content):
-                raise self._damaged(
+                raise self.damaged(
                     position,
                     f"its columns have {at - head:,} bytes, and it has {len(content) - head:,}",
                 )
             yield parts
-
-    def _damaged(self, position: int, what: str) -> DatasetError:
-        return DatasetError(
-            f"sample {position:,} of the shard '{self.path}', at {self._places[position]:,}, is"
-            f" damaged: {what}. Fetch the shard again, or write it anew"
-        )
 
 
 class _TextShard(Shard):
@@ -278,8 +271,7 @@ class _TextShard(Shard):
     """
 
     def __init__(self, data: StoredBytes, meta: StoredBytes, said: dict[str, Any]) -> None:
-        self.path, self.unpacked_nbytes = data.path, data.unpacked_nbytes
-        self._stored = data
+        super().__init__(data)
         self._places = _places(meta, said["count"], 0, data.nbytes)
         self._said = said
 
@@ -302,10 +294,7 @@ class _TextShard(Shard):
                 for (name, encoding, _), part in zip(self._said["columns"], parts, strict=True)
             }
         except (ValueError, RecursionError) as error:
-            raise DatasetError(
-                f"sample {position:,} of the shard '{self.path}', at {begin:,}, is damaged:"
-                f" {error}. Fetch the shard again, or write it anew"
-            ) from error
+            raise self.damaged(position, str(error)) from error
 
     def names(self, position: int) -> list[str]:
         """See Shard."""

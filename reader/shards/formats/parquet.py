@@ -50,8 +50,7 @@ class ParquetShard(Shard):
     """
 
     def __init__(self, file: ShardFile, arrays: Arrays, options: Options) -> None:
-        self.path = file.path
-        self._stored = StoredBytes(file)  # held, so that it is the file whose times were compared
+        super().__init__(StoredBytes(file))
         self._ends = arrays["ends"]
         with _reading(self.path, DatasetError):
             self._file = _opened(self.path)

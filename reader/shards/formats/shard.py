@@ -113,13 +113,17 @@ class StoredBytes:
 class Shard(abc.ABC):
     """An open shard: its samples by their position in it.
 
+    Args:
+        stored: its bytes; they are the file's as long as this is open.
+
     Attributes:
         path: of its file.
         unpacked_nbytes: of what it is decompressed to in memory.
     """
 
-    path: str
-    unpacked_nbytes: int = 0
+    def __init__(self, stored: StoredBytes) -> None:
+        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
+        self._stored = stored
 
     @abc.abstractmethod
     def samples(self, positions: Sequence[int]) -> list[Any]:
@@ -136,3 +140,10 @@ class Shard(abc.ABC):
     @abc.abstractmethod
     def origin(self, position: int) -> tuple[int, str]:
         """Return where in the file a sample begins, in bytes, and its key; "": it has none."""
+
+    def damaged(self, position: int, what: str) -> DatasetError:
+        """Return the error of a damaged sample; `what`: what is wrong with it."""
+        return DatasetError(
+            f"sample {position:,} of the shard '{self.path}', at {self.origin(position)[0]:,}, is"
+            f" damaged: {what}. Fetch the shard again, or write it anew"
+        )

@@ -182,8 +182,7 @@ class TarShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
-        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
-        self._stored = stored
+        super().__init__(stored)
         self._arrays = arrays
         self._starts, self._places = arrays["starts"], arrays["places"]
         self._nbytes, self._extensions = arrays["nbytes"], arrays["extensions"]

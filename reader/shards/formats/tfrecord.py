@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
+from reader.errors import ConfigError, ConfigTypeError, got
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
 __all__ = ["TfRecordShard", "begins_tfrecord", "record_of", "scan_tfrecord"]
@@ -103,8 +103,7 @@ class TfRecordShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
-        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
-        self._stored = stored
+        super().__init__(stored)
         self._places, self._nbytes = arrays["places"], arrays["nbytes"]
         self._options = options
 
@@ -118,7 +117,7 @@ class TfRecordShard(Shard):
                 _features(memoryview(self.record(position)), self._options.names)
             )
         except (ValueError, IndexError, struct.error) as error:
-            raise self._damaged(position, f"it is no tf.train.Example: {error}") from error
+            raise self.damaged(position, f"it is no tf.train.Example: {error}") from error
         for name in self._options.encoded:
             if len(found.get(name, ())) == 1:
                 found[name] = found[name][0]
@@ -129,7 +128,7 @@ class TfRecordShard(Shard):
         place, nbytes = int(self._places[position]), int(self._nbytes[position])
         content = self._stored.read(place, nbytes + _SUM.size)
         if self._options.check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
-            raise self._damaged(position, "its sum is wrong")
+            raise self.damaged(position, "its sum is wrong")
         return content[:nbytes]
 
     def names(self, position: int) -> list[str]:
@@ -139,12 +138,6 @@ class TfRecordShard(Shard):
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where the record's length stands."""
         return int(self._places[position]) - _HEAD.size, ""
-
-    def _damaged(self, position: int, what: str) -> DatasetError:
-        return DatasetError(
-            f"sample {position:,} of the shard '{self.path}', at {self._places[position]:,}, is"
-            f" damaged: {what}. Fetch the shard again, or write it anew"
-        )
 
 
 # -- protobuf ------------------------------------------------------------------------------------
