@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reader.errors import printable
+from reader.shards.commands import add_shards
 
 __all__ = ["main"]
 
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
     _add_profile(commands)
     _add_top(commands)
+    add_shards(commands)
     return parser
 
 

@@ -29,13 +29,13 @@ from reader.shards.formats.shard import Arrays, Options, ShardFile
 from reader.shards.paths import files_in, named
 from reader.sharing.share import share
 
-__all__ = ["SetIndex", "find_set"]
+__all__ = ["COUNT", "SetIndex", "file_of", "find_set", "listed_shards"]
 
 _MAGIC = b"RDSHARDS"
 _VERSION = 1
 _HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
 _THREADS = 8
-_COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
+COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
 
 
 class SetIndex:
@@ -48,6 +48,7 @@ class SetIndex:
         notes: what an index.json says of each; none: there is no index.json.
         arrays: those of all shards, one behind the other, by name.
         bounds: where the arrays of each shard begin and end in these, by name.
+        place: the path of the file that keeps this index; None: no file does.
 
     Attributes:
         nbytes: of all files.
@@ -61,8 +62,9 @@ class SetIndex:
         notes: Sequence[str],
         arrays: Mapping[str, npt.NDArray[Any]],
         bounds: Mapping[str, npt.NDArray[Any]],
+        place: str | None = None,
     ) -> None:
-        self.kind = kind
+        self.kind, self.place = kind, place
         self.files = share([tuple(file) for file in files])
         self.nbytes = sum(nbytes for _, nbytes, _ in files)
         self.starts = share(starts)
@@ -109,6 +111,20 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
         ConfigError, ConfigTypeError: there are none, they are of several formats, or one is
             damaged.
     """
+    form, shards = listed_shards(path, kind, options)
+    files = [file_of(each.path) for each in shards]
+    if form.scan is None:
+        counts, notes = [each.samples for each in shards], [each.note for each in shards]
+        return _made(form, files, counts, notes, {}, {}, None)
+    return _scanned(form, files, folder, options.check)
+
+
+def listed_shards(path: Any, kind: str | None, options: Options) -> tuple[Format, list[Listed]]:
+    """Return the format of the shards that a path names, and the shards; opens none of them.
+
+    Raises:
+        ConfigError, ConfigTypeError: there are none, or they are of several formats.
+    """
     found = _listed(named(path), kind, options)
     kinds = {each.name: file for each, file in reversed(found)}
     if len(kinds) > 1:
@@ -116,13 +132,7 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
         raise ConfigError(
             f"the shards have several formats, such as {told}: pass those of one, or format="
         )
-    form = found[0][0]
-    files = [_file(listed.path) for _, listed in found]
-    if form.scan is None:
-        counts = [listed.samples for _, listed in found]
-        notes = [listed.note for _, listed in found]
-        return _made(form, files, counts, notes, {}, {})
-    return _scanned(form, files, folder, options.check)
+    return found[0][0], [listed for _, listed in found]
 
 
 def _listed(entries: list[str], kind: str | None, options: Options) -> list[tuple[Format, Listed]]:
@@ -185,7 +195,8 @@ def _no_shards(folder: str) -> ConfigError:
     )
 
 
-def _file(path: str) -> ShardFile:
+def file_of(path: str) -> ShardFile:
+    """Return the file of a shard as it is now. ConfigError: it cannot be read."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError as error:
@@ -200,11 +211,12 @@ def _made(
     notes: list[str],
     arrays: Mapping[str, npt.NDArray[Any]],
     bounds: Mapping[str, npt.NDArray[Any]],
+    place: str | None,
 ) -> SetIndex:
     starts = np.cumsum([0, *counts], dtype=np.int64)
     if not starts[-1]:
         raise ConfigError(f"the shards have no sample: '{files[0].path}' and others are empty")
-    return SetIndex(form.name, files, starts, notes, arrays, bounds)
+    return SetIndex(form.name, files, starts, notes, arrays, bounds, place)
 
 
 # -- indices that are kept ------------------------------------------------------------------------
@@ -235,10 +247,9 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
         name: np.cumsum([0, *(len(each[name]) for each in shards)], dtype=np.int64)
         for name in names
     }
-    if missing:
-        _keep(place, form.name, files, arrays, bounds, is_asked=folder is not None)
-    counts = [int(each[_COUNT][0]) for each in shards]
-    return _made(form, files, counts, [], arrays, bounds)
+    is_kept = not missing or _keep(place, form.name, files, arrays, bounds, folder is not None)
+    counts = [int(each[COUNT][0]) for each in shards]
+    return _made(form, files, counts, [], arrays, bounds, place if is_kept else None)
 
 
 def _check_columns(files: list[ShardFile], shards: list[_Scanned]) -> None:
@@ -279,8 +290,8 @@ def _keep(
     arrays: Mapping[str, npt.NDArray[Any]],
     bounds: Mapping[str, npt.NDArray[Any]],
     is_asked: bool,
-) -> None:
-    """Write an index in one step: others may read it meanwhile."""
+) -> bool:
+    """Write an index in one step: others may read it meanwhile. Return whether it is written."""
     base = os.path.dirname(place)  # noqa: PTH120
     said = {
         "format": kind,
@@ -305,6 +316,8 @@ def _keep(
             os.unlink(draft)  # noqa: PTH108
         if is_asked:
             raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
+        return False
+    return True
 
 
 def _read_kept(place: str, kind: str) -> dict[tuple[Any, ...], _Scanned]:

@@ -21,7 +21,7 @@ from reader.images.encoded_image import require_decoders
 from reader.images.transform import Size
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
-from reader.shards.formats.shard import Options, Shard
+from reader.shards.formats.shard import Options, Shard, ShardFile
 from reader.shards.index import SetIndex, find_set
 
 __all__ = ["Origin", "ShardImages", "Shards"]
@@ -122,6 +122,16 @@ class Shards(Dataset[Any]):
         """The bytes of all files."""
         return self._set.nbytes
 
+    @property
+    def files(self) -> list[ShardFile]:
+        """The shards' files: path, nbytes and mtime_ns of each, as its index was made of it."""
+        return [self._set.file(number) for number in range(len(self._set.starts) - 1)]
+
+    @property
+    def index_file(self) -> str | None:
+        """The path of the file that keeps the index; None: there is none."""
+        return self._set.place
+
     def __len__(self) -> int:
         return len(self._set)
 
@@ -203,7 +213,7 @@ class Shards(Dataset[Any]):
     def _locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the shard of each sample, and its position there."""
         count = len(self._set)
-        places = [operator.index(index) for index in indices]
+        places = list(map(operator.index, indices))
         wrong = next((each for each in places if not -count <= each < count), None)
         if wrong is not None:
             raise SampleIndexError(

@@ -155,16 +155,23 @@ def _stored(file: ShardFile, said: dict[str, Any], part: int, options: Options) 
         return stored
     nbytes = said["nbytes"][part]
     content = decompressed(stored.read(0, stored.nbytes), said["packed"], nbytes, file.path)
+    found = StoredBytes(file, content)
     if options.check:  # all of it was read
-        for name, wanted in said["sums"][part].items():
-            if name in hashlib.algorithms_available:
-                found = hashlib.new(name, content, usedforsecurity=False).hexdigest()
-                if found != wanted:
-                    raise DatasetError(
-                        f"the shard '{file.path}' is damaged: its {name} is {found}, and index.json"
-                        f" says {wanted}. Fetch it again"
-                    )
-    return StoredBytes(file, content)
+        _compare_sums(found, said["sums"][part])
+    return found
+
+
+def _compare_sums(stored: StoredBytes, sums: dict[str, str]) -> None:
+    """Raise DatasetError where a sum that an index.json has is not that of the bytes."""
+    for name, wanted in sums.items():
+        if name in hashlib.algorithms_available:
+            content = stored.read(0, stored.nbytes)
+            found = hashlib.new(name, content, usedforsecurity=False).hexdigest()
+            if found != wanted:
+                raise DatasetError(
+                    f"the shard '{stored.path}' is damaged: its {name} is {found}, and index.json"
+                    f" says {wanted}. Fetch it again"
+                )
 
 
 def _places(stored: StoredBytes, count: int, least: int, most: int) -> npt.NDArray[Any]:
@@ -195,6 +202,7 @@ class _MdsShard(Shard):
 
     def __init__(self, stored: StoredBytes, said: dict[str, Any], options: Options) -> None:
         super().__init__(stored)
+        self._sums = said["sums"][0]
         count = said["count"]
         self._places = _places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
         columns = said["columns"]
@@ -227,6 +235,10 @@ class _MdsShard(Shard):
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard."""
         return int(self._places[position]), ""
+
+    def check_sums(self) -> None:
+        """See Shard."""
+        _compare_sums(self._stored, self._sums)
 
     def _decoded(self, number: int, part: bytes, position: int) -> Any:
         """Return a value. DatasetError, which names the column: it is damaged."""
@@ -273,7 +285,7 @@ class _TextShard(Shard):
     def __init__(self, data: StoredBytes, meta: StoredBytes, said: dict[str, Any]) -> None:
         super().__init__(data)
         self._places = _places(meta, said["count"], 0, data.nbytes)
-        self._said = said
+        self._said, self._meta = said, meta
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: values by column."""
@@ -303,3 +315,8 @@ class _TextShard(Shard):
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard."""
         return int(self._places[position]), ""
+
+    def check_sums(self) -> None:
+        """See Shard."""
+        for stored, sums in zip((self._stored, self._meta), self._said["sums"], strict=True):
+            _compare_sums(stored, sums)

@@ -1,0 +1,171 @@
+"""Read every byte of shards, and say what is damaged.
+
+Imports the formats, the index, and the loader, which reads shards in workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from reader.data.dataset import Dataset
+from reader.errors import ConfigError, DatasetError
+from reader.files import open_regular
+from reader.loader import DataLoader
+from reader.shards.fields import Fields
+from reader.shards.formats import FORMATS
+from reader.shards.formats.compression import stored_bytes
+from reader.shards.formats.mds import Listed
+from reader.shards.formats.shard import Options, Shard
+from reader.shards.index import COUNT, file_of, listed_shards
+
+__all__ = ["CheckedShard", "check_shards"]
+
+_AT_ONCE = 64  # samples
+_MOST_TOLD = 10  # of a shard
+_MANIFEST = "manifest.json"
+_BLOCK = 1 << 20
+
+
+class CheckedShard(NamedTuple):
+    """What was found in a shard.
+
+    Attributes:
+        path: of its file.
+        samples: how many it has; 0 where it cannot be opened.
+        nbytes: of the file.
+        faults: how many samples are damaged; of a file that is damaged as a whole 1.
+        damage: what is wrong, for the first ten of these.
+    """
+
+    path: str
+    samples: int
+    nbytes: int
+    faults: int
+    damage: list[str]
+
+
+def check_shards(
+    path: Any,
+    format: str | None = None,  # noqa: A002  # as Shards names it
+    fields: Mapping[str, Any] | None = None,
+    *,
+    allow_pickle: bool = False,
+    num_workers: int = 0,
+) -> Iterator[CheckedShard]:
+    """Yield what is found in each shard; every sample is read and decoded, every sum compared.
+
+    Sums are those that a format has, and those of a "manifest.json" that `write_shards` wrote.
+
+    Args:
+        path: as `Shards` takes it.
+        format: likewise.
+        fields: what fields are decoded to, beside what the format does: see `Shards`.
+        allow_pickle: whether columns of pickles are read, which can run any program.
+        num_workers: how many processes read.
+
+    Raises:
+        ConfigError, ConfigTypeError: there are no shards, or an argument is invalid.
+    """
+    decoded = None if fields is None else Fields(fields)
+    encoded = frozenset() if decoded is None else decoded.encoded
+    options = Options(check=True, allow_pickle=allow_pickle, encoded=encoded)
+    form, shards = listed_shards(path, format, options)
+    folders = {os.path.dirname(each.path) for each in shards}  # noqa: PTH120
+    sums = {file: found for folder in folders for file, found in _manifest_sums(folder).items()}
+    missing = sorted(sums.keys() - {os.path.abspath(each.path) for each in shards})  # noqa: PTH100
+    for gone in missing:
+        if not os.path.exists(gone):  # noqa: PTH110  # else it was not asked for
+            yield CheckedShard(gone, 0, 0, 1, [f"'{gone}' is missing, and {_MANIFEST} names it"])
+    checks = _Checks(form.name, shards, options, decoded, sums)
+    with DataLoader(checks, batch_size=None, num_workers=num_workers) as loader:
+        yield from loader
+
+
+def _manifest_sums(folder: str) -> dict[str, str]:
+    """Return the SHA-256 of each file that a manifest of `write_shards` names, by path."""
+    try:
+        with open(os.path.join(folder, _MANIFEST), "rb", opener=open_regular) as file:  # noqa: PTH118
+            said = json.loads(file.read())
+        return {
+            os.path.join(os.path.abspath(folder), str(each["name"])): str(each["sha256"])  # noqa: PTH100, PTH118
+            for each in said["shards"]
+        }
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it is another program's
+        return {}
+
+
+class _Checks(Dataset[CheckedShard]):
+    """The shards, each checked when it is fetched."""
+
+    def __init__(
+        self,
+        kind: str,
+        shards: list[Listed],
+        options: Options,
+        fields: Fields | None,
+        sums: Mapping[str, str],
+    ) -> None:
+        self._kind, self._shards, self._options = kind, shards, options
+        self._fields, self._sums = fields, sums
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __getitem__(self, index: int) -> CheckedShard:
+        listed = self._shards[index]
+        nbytes = 0
+        try:
+            nbytes = file_of(listed.path).nbytes
+            self._compare_sum(listed.path)
+            count, shard = self._opened(listed)
+            shard.check_sums()
+        except (ConfigError, DatasetError) as error:
+            return CheckedShard(listed.path, 0, nbytes, 1, [str(error)])
+        faults = 0
+        damage: list[str] = []
+        for begin in range(0, count, _AT_ONCE):
+            positions = range(begin, min(begin + _AT_ONCE, count))
+            for fault in self._errors(shard, positions):
+                faults += 1
+                if len(damage) < _MOST_TOLD:
+                    damage.append(str(fault))
+        return CheckedShard(listed.path, count, nbytes, faults, damage)
+
+    def _compare_sum(self, path: str) -> None:
+        wanted = self._sums.get(os.path.abspath(path))  # noqa: PTH100
+        if wanted is None:
+            return
+        found = hashlib.sha256()
+        with open(path, "rb", opener=open_regular) as file:
+            while block := file.read(_BLOCK):
+                found.update(block)
+        if found.hexdigest() != wanted:
+            raise DatasetError(
+                f"the shard '{path}' is damaged: its SHA-256 is {found.hexdigest()}, and"
+                f" {_MANIFEST} says {wanted}. Fetch it again, or write it anew"
+            )
+
+    def _opened(self, listed: Listed) -> tuple[int, Shard]:
+        """Return how many samples a shard has, and the shard."""
+        form, file = FORMATS[self._kind], file_of(listed.path)
+        arrays = {} if form.scan is None else form.scan(stored_bytes(file), True)
+        count = listed.samples if form.scan is None else int(arrays[COUNT][0])
+        return count, form.open(file, listed.note, arrays, self._options)
+
+    def _errors(self, shard: Shard, positions: range) -> list[DatasetError]:
+        """Return the errors of those samples that are damaged."""
+        try:
+            found = shard.samples(positions)
+            if self._fields is not None:
+                for position, sample in zip(positions, found, strict=True):
+                    self._fields.values(sample, shard, position, position)
+        except DatasetError as error:
+            if len(positions) == 1:
+                return [error]
+            alone = [self._errors(shard, range(each, each + 1)) for each in positions]
+            return [each for errors in alone for each in errors]
+        return []
