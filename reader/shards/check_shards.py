@@ -18,9 +18,8 @@ from reader.loader import DataLoader
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.mds import Listed
-from reader.shards.formats.shard import Options, Shard
-from reader.shards.index import COUNT, file_of, listed_shards
+from reader.shards.formats.shard import ListedShard, Options, Shard
+from reader.shards.index import COUNT, counts_of, file_of, listed_shards
 
 __all__ = ["CheckedShard", "check_shards"]
 
@@ -104,7 +103,7 @@ class _Checks(Dataset[CheckedShard]):
     def __init__(
         self,
         kind: str,
-        shards: list[Listed],
+        shards: list[ListedShard],
         options: Options,
         fields: Fields | None,
         sums: Mapping[str, str],
@@ -149,11 +148,11 @@ class _Checks(Dataset[CheckedShard]):
                 f" {_MANIFEST} says {wanted}. Fetch it again, or write it anew"
             )
 
-    def _opened(self, listed: Listed) -> tuple[int, Shard]:
+    def _opened(self, listed: ListedShard) -> tuple[int, Shard]:
         """Return how many samples a shard has, and the shard."""
         form, file = FORMATS[self._kind], file_of(listed.path)
         arrays = {} if form.scan is None else form.scan(stored_bytes(file), True)
-        count = listed.samples if form.scan is None else int(arrays[COUNT][0])
+        count = counts_of([listed])[0] if form.scan is None else int(arrays[COUNT][0])
         return count, form.open(file, listed.note, arrays, self._options)
 
     def _errors(self, shard: Shard, positions: range) -> list[DatasetError]:

@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,12 +24,11 @@ from reader.errors import ConfigError, DatasetError
 from reader.files import new_file, open_regular
 from reader.shards.formats import FORMATS, Format, find_format, is_named, read_index
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.mds import Listed
-from reader.shards.formats.shard import Arrays, Options, ShardFile
+from reader.shards.formats.shard import Arrays, ListedShard, Options, ShardFile
 from reader.shards.paths import files_in, named
 from reader.sharing.share import share
 
-__all__ = ["COUNT", "SetIndex", "file_of", "find_set", "listed_shards"]
+__all__ = ["COUNT", "SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
 
 _MAGIC = b"RDSHARDS"
 _VERSION = 1
@@ -114,12 +113,14 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
     form, shards = listed_shards(path, kind, options)
     files = [file_of(each.path) for each in shards]
     if form.scan is None:
-        counts, notes = [each.samples for each in shards], [each.note for each in shards]
-        return _made(form, files, counts, notes, {}, {}, None)
+        notes = [each.note for each in shards]
+        return _made(form, files, counts_of(shards), notes, {}, {}, None)
     return _scanned(form, files, folder, options.check)
 
 
-def listed_shards(path: Any, kind: str | None, options: Options) -> tuple[Format, list[Listed]]:
+def listed_shards(
+    path: Any, kind: str | None, options: Options
+) -> tuple[Format, list[ListedShard]]:
     """Return the format of the shards that a path names, and the shards; opens none of them.
 
     Raises:
@@ -135,11 +136,26 @@ def listed_shards(path: Any, kind: str | None, options: Options) -> tuple[Format
     return found[0][0], [listed for _, listed in found]
 
 
-def _listed(entries: list[str], kind: str | None, options: Options) -> list[tuple[Format, Listed]]:
+def counts_of(found: Iterable[ListedShard]) -> list[int]:
+    """Return how many samples each shard has. ConfigError: its file does not say it."""
+    counts = []
+    for listed in found:
+        if listed.samples is None:
+            raise ConfigError(
+                f"'{listed.path}' is a file of a set that its index.json describes: pass the folder"
+                " of both"
+            )
+        counts.append(listed.samples)
+    return counts
+
+
+def _listed(
+    entries: list[str], kind: str | None, options: Options
+) -> list[tuple[Format, ListedShard]]:
     """Return the format and the shards of each file or folder."""
     if kind is not None and kind not in FORMATS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}")
-    found: list[tuple[Format, Listed]] = []
+    found: list[tuple[Format, ListedShard]] = []
     for entry in entries:
         if not os.path.isdir(entry):  # noqa: PTH112
             form = FORMATS[kind] if kind else find_format(entry)
@@ -148,22 +164,16 @@ def _listed(entries: list[str], kind: str | None, options: Options) -> list[tupl
                     f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
                     " and its first bytes: pass format= if it is"
                 )
-            found.append((form, Listed(entry, -1, "")))
+            found.append((form, ListedShard(entry)))
             continue
         inner = _in_folder(entry, kind, options)
         if not inner:
             raise _no_shards(entry)
         found += inner
-    for form, listed in found:
-        if form.scan is None and listed.samples < 0:
-            raise ConfigError(
-                f"'{listed.path}' is a file of a set that its index.json describes: pass the folder"
-                " of both"
-            )
     return found
 
 
-def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Format, Listed]]:
+def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Format, ListedShard]]:
     """Return the shards of a folder: those of its index.json, or its files of a known format."""
     indexed = None if kind and FORMATS[kind].read is None else read_index(folder, options)
     if indexed is not None:
@@ -172,9 +182,9 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
     if kind:
         named_so = [each for each in files if is_named(each, FORMATS[kind])]
-        return [(FORMATS[kind], Listed(each, -1, "")) for each in named_so or files]
+        return [(FORMATS[kind], ListedShard(each)) for each in named_so or files]
     kinds = [(find_format(each), each) for each in files]
-    return [(form, Listed(each, -1, "")) for form, each in kinds if form is not None]
+    return [(form, ListedShard(each)) for form, each in kinds if form is not None]
 
 
 def _no_shards(folder: str) -> ConfigError:

@@ -14,9 +14,9 @@ from reader.errors import ConfigError, got
 from reader.files import open_regular
 from reader.shards.formats.compression import packed_of, stored_bytes
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
-from reader.shards.formats.mds import Listed, describes_mds, open_mds, read_mds
+from reader.shards.formats.mds import describes_mds, open_mds, read_mds
 from reader.shards.formats.parquet import ParquetShard, begins_parquet, scan_parquet
-from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, StoredBytes
+from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard, ShardFile, StoredBytes
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
 
@@ -46,7 +46,7 @@ class Format(NamedTuple):
     scan: Callable[[StoredBytes, bool], dict[str, Any]] | None
     open: Callable[[ShardFile, str, Arrays, Options], Shard]
     describes: Callable[[Any], bool] | None = None
-    read: Callable[[str, dict[str, Any], Options], list[Listed]] | None = None
+    read: Callable[[str, dict[str, Any], Options], list[ListedShard]] | None = None
 
 
 def _open_tar(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
@@ -107,7 +107,7 @@ def find_format(path: str) -> Format | None:
     return next((each for each in FORMATS.values() if each.begins and each.begins(head)), None)
 
 
-def read_index(folder: str, options: Options) -> tuple[Format, list[Listed]] | None:
+def read_index(folder: str, options: Options) -> tuple[Format, list[ListedShard]] | None:
     """Return the format and shards that the index.json of a folder names; None: it has none.
 
     Raises:

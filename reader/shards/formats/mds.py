@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from reader.errors import ConfigError, DatasetError, got
 from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of, holds_file, size_of
-from reader.shards.formats.shard import Options, Shard, ShardFile, StoredBytes
+from reader.shards.formats.shard import ListedShard, Options, Shard, ShardFile, StoredBytes
 
-__all__ = ["Listed", "describes_mds", "open_mds", "read_mds"]
+__all__ = ["describes_mds", "open_mds", "read_mds"]
 
 _NUMBER = np.dtype("<u4")
 _VERSION = 2
@@ -32,26 +32,12 @@ _FROM_TEXT = {"str": str, "int": int, "float": float}
 _MOST_SAMPLES = 1 << 32
 
 
-class Listed(NamedTuple):
-    """A shard that an index names.
-
-    Attributes:
-        path: of its file.
-        samples: how many it has.
-        note: what else the index says of it, as JSON.
-    """
-
-    path: str
-    samples: int
-    note: str
-
-
 def describes_mds(index: Any) -> bool:
     """Whether what an index.json holds is of Streaming."""
     return isinstance(index, dict) and "shards" in index and "version" in index
 
 
-def read_mds(folder: str, index: dict[str, Any], options: Options) -> list[Listed]:
+def read_mds(folder: str, index: dict[str, Any], options: Options) -> list[ListedShard]:
     """Return the shards that an index.json names.
 
     Raises:
@@ -78,7 +64,7 @@ def _of_version(version: Any) -> str:
     )
 
 
-def _listed(folder: str, shard: dict[str, Any], options: Options) -> Listed:
+def _listed(folder: str, shard: dict[str, Any], options: Options) -> ListedShard:
     kind = shard["format"]
     if kind not in _KINDS:
         raise ConfigError(f"a shard has the format {got(kind)}, which is none of {_KINDS}")
@@ -100,7 +86,7 @@ def _listed(folder: str, shard: dict[str, Any], options: Options) -> Listed:
     note["meta"] = paths[1] if parts[1:] else ""
     if not 0 <= count < _MOST_SAMPLES:
         raise ConfigError(f"the shard '{paths[0]}' is said to have {count:,} samples")
-    return Listed(paths[0], count, json.dumps(note))
+    return ListedShard(paths[0], count, json.dumps(note))
 
 
 def _columns(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from reader.errors import DatasetError
 from reader.files import open_regular
 
-__all__ = ["Arrays", "Options", "Shard", "ShardFile", "StoredBytes"]
+__all__ = ["Arrays", "ListedShard", "Options", "Shard", "ShardFile", "StoredBytes"]
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -33,6 +33,20 @@ class ShardFile(NamedTuple):
     path: str
     nbytes: int
     mtime_ns: int
+
+
+class ListedShard(NamedTuple):
+    """A shard of a set, before its file is read.
+
+    Attributes:
+        path: of its file.
+        samples: how many it has; None: its file has to be read to know.
+        note: what else an index.json says of it, as JSON.
+    """
+
+    path: str
+    samples: int | None = None
+    note: str = ""
 
 
 class Options(NamedTuple):
