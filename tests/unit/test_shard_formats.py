@@ -70,6 +70,45 @@ def test_every_form_of_a_header_is_read(form: int, tmp_path: Path) -> None:
     assert found == [{"__key__": name, "x": name.encode(), "y": name.encode()} for name in names]
 
 
+def test_headers_that_say_all_are_read_as_tarfile_reads_them(tmp_path: Path) -> None:
+    """A file's usual header is read without `tarfile`, and any other one by it."""
+    members = [
+        ("a.txt", {}),
+        ("b" * 96 + ".txt", {}),  # as long as a name may be
+        ("c.txt", {"type": tarfile.AREGTYPE}),
+        ("d.txt", {"type": tarfile.CONTTYPE}),
+        ("e.txt", {"mtime": 0.5}),  # in a header of its own
+        ("f.txt", {"uid": 1 << 40}),  # likewise, or in base 256
+        ("g.d/h.txt", {}),
+        ("g.d", {"type": tarfile.DIRTYPE}),
+        ("i" * 300 + ".txt", {}),
+        ("j.txt", {}),
+        ("k", {}),  # of no sample
+        ("l.txt", {}),
+    ]
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        for headers in ({}, {"comment": "of all that follow"}):
+            path = tmp_path / "t.tar"
+            with tarfile.open(path, "w", format=form, pax_headers=headers) as archive:
+                for number, (name, fields) in enumerate(members):
+                    if form == tarfile.USTAR_FORMAT and (len(name) > 100 or "uid" in fields):
+                        continue
+                    member = tarfile.TarInfo(name)
+                    member.size = 0 if fields.get("type") == tarfile.DIRTYPE else number * 300
+                    for key, value in fields.items():
+                        setattr(member, key, value)
+                    archive.addfile(member, io.BytesIO(bytes([number]) * member.size))
+            with tarfile.open(path) as archive:
+                expected = {
+                    each.name.partition(".txt")[0]: archive.extractfile(each).read()
+                    for each in archive
+                    if each.isreg() and each.name != "k"
+                }
+            found = {each["__key__"]: each["txt"] for each in all_of(Shards(path))}
+            assert found == expected
+            assert len(found) >= 8
+
+
 def test_links_to_members_are_followed_and_others_refused(tmp_path: Path) -> None:
     def linked(target: str, kind: bytes) -> Path:
         path = make_tar(tmp_path / "t.tar", [("d/a.txt", b"text")])
@@ -81,7 +120,7 @@ def test_links_to_members_are_followed_and_others_refused(tmp_path: Path) -> Non
 
     for target, kind in (("d/a.txt", tarfile.LNKTYPE), ("../d/./a.txt", tarfile.SYMTYPE)):
         assert Shards(linked(target, kind))[1] == {"__key__": "d/b", "txt": b"text"}
-    for target in ("/etc/passwd", "c.txt"):
+    for target in ("/etc/passwd", "c.txt", "/d/a.txt"):
         with pytest.raises(ConfigError, match=rf"'d/b.txt', a link to '{target}', which is no"):
             Shards(linked(target, tarfile.SYMTYPE))
 
