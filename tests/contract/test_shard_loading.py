@@ -81,6 +81,39 @@ def test_a_state_is_resumed_with_other_workers(folder: Path) -> None:
             assert taken + numbers_of(other) == expected
 
 
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize("part", range(15))
+def test_an_epoch_goes_on_with_any_other_ranks_and_workers(part: int, folder: Path) -> None:
+    """Twenty places a part: what ranks of two layouts take is one sequence, with either window."""
+    rng = random.Random(part)
+    for _ in range(20):
+        window = rng.choice([50, "all"])
+        epoch = rng.randrange(3)
+        place = {"seed": rng.randrange(1 << 64), "window": window}
+        whole = ShardOrder(Shards(folder), **place, rank=0, world_size=1)
+        whole.set_epoch(epoch)
+        expected = list(whole)
+        steps = rng.randrange(len(expected) // 4)
+        found: list[int] = []
+        for _ in range(2):
+            world = rng.choice([1, 2, 3, 8])
+            steps = min(steps, (len(expected) - len(found)) // (4 * world))
+            ranks = []
+            for rank in range(world):
+                order = ShardOrder(Shards(folder), **place, rank=rank, world_size=world)
+                order.set_epoch(epoch)
+                order.resume_from(len(found))
+                workers = rng.choice(WORKERS[:5]) if rank == 0 else {}
+                with DataLoader(order.dataset, batch_size=4, sampler=order, **workers) as loader:
+                    batches = iter(loader)
+                    ranks.append(numbers_of(batch for batch, _ in zip(batches, range(steps))))
+            found += [each for turn in zip(*ranks, strict=True) for each in turn]
+            steps = len(expected)
+        rest = len(expected) - len(found)
+        assert found == expected[: len(found)], (place, epoch)
+        assert rest < 4 * world
+
+
 @pytest.mark.parametrize("face", ["torch", "paddle", "gluon"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_face_takes_shards_and_their_order(face: str, workers: int, folder: Path) -> None:
