@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import struct
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+with contextlib.suppress(ImportError):
+    import pyarrow.parquet  # noqa: F401  # pyarrow 14 opens files then, and keeps them
 
 __all__ = ["crc32c", "example", "make_mds", "make_tar", "make_tfrecord", "record"]
 

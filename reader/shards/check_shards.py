@@ -70,8 +70,9 @@ def check_shards(
         ConfigError, ConfigTypeError: there are no shards, or an argument is invalid.
     """
     decoded = None if fields is None else Fields(fields)
-    encoded = frozenset() if decoded is None else decoded.encoded
-    options = Options(check=True, allow_pickle=allow_pickle, encoded=encoded)
+    options = Options(check=True, allow_pickle=allow_pickle)
+    if decoded is not None:
+        options = decoded.wanted(options)._replace(names=None)
     form, shards = listed_shards(path, format, options)
     folders = {os.path.dirname(each.path) for each in shards}  # noqa: PTH120
     sums = {file: found for folder in folders for file, found in _manifest_sums(folder).items()}

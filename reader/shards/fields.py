@@ -13,7 +13,7 @@ import numpy as np
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ImageError, got
 from reader.images.compose import Compose
-from reader.shards.formats.shard import Shard
+from reader.shards.formats.shard import Options, Shard
 from reader.worker.context import is_refused, loader_task, sample_rng
 
 __all__ = ["Field", "Fields"]
@@ -59,9 +59,20 @@ class Fields:
             if isinstance(field.decode, Compose) or field.decode is _bytes
             for name in field.choices
         )
+        #: those of which an array of numbers is wanted
+        self.numbers = frozenset(
+            name
+            for field in self.all
+            if isinstance(field.decode, _Numbers)
+            for name in field.choices
+        )
         self.is_random = any(
             isinstance(field.decode, Compose) and field.decode.is_random for field in self.all
         )
+
+    def wanted(self, options: Options) -> Options:
+        """Return options that have a shard give these fields alone, in the form they need."""
+        return options._replace(names=self.names, encoded=self.encoded, numbers=self.numbers)
 
     @property
     def is_pure(self) -> bool:

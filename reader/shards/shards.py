@@ -95,14 +95,9 @@ class Shards(Dataset[Any]):
     ) -> None:
         self.path = path
         self._fields = None if fields is None else Fields(fields)
-        self._options = Options(
-            as_bool("check", check),
-            as_bool("allow_pickle", allow_pickle),
-        )
+        self._options = Options(as_bool("check", check), as_bool("allow_pickle", allow_pickle))
         if self._fields is not None:
-            self._options = self._options._replace(
-                names=self._fields.names, encoded=self._fields.encoded
-            )
+            self._options = self._fields.wanted(self._options)
         folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
         self._set: SetIndex = find_set(path, format, folder, self._options)
         self._open: OrderedDict[int, Shard] = OrderedDict()
@@ -196,7 +191,7 @@ class Shards(Dataset[Any]):
         require_decoders()
         fields = Fields(wanted)
         chosen = copy.copy(self)
-        chosen._options = self._options._replace(names=fields.names, encoded=fields.encoded)
+        chosen._options = fields.wanted(self._options)
         chosen._open = OrderedDict()
         return ShardImages(chosen, fields)
 

@@ -326,6 +326,32 @@ def test_a_damaged_tfrecord_is_always_told(tmp_path: Path) -> None:
             Shards(path)
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_numbers_of_any_size_are_read_one_by_one_and_together(packed: bool, tmp_path: Path) -> None:
+    numbers = [each for bits in range(64) for each in ((1 << bits) - 1, -(1 << bits), 5)]
+    lists = [numbers, numbers[:1], [127], [128], [-1], list(range(300))]
+    path = make_tfrecord(
+        tmp_path / "t.tfrecord",
+        [example({"n": each, "f": [0.5] * len(each)}, packed) for each in lists],
+    )
+    assert [sample["n"] for sample in all_of(Shards(path))] == lists
+    shards = Shards(path, fields={"n": np.int64, "f": np.float32})
+    for sample, expected in zip(all_of(shards), lists, strict=True):
+        assert (sample["n"].dtype, sample["n"].tolist()) == (np.int64, expected)
+        assert (sample["f"].dtype, sample["f"].tolist()) == (np.float32, [0.5] * len(expected))
+
+
+def test_a_feature_has_the_last_of_two_kinds(tmp_path: Path) -> None:
+    floats, numbers = example({"n": [0.5]}), example({"n": [7]})
+    one, other = floats[floats.rindex(b"\x12") :], numbers[numbers.rindex(b"\x1a") :]
+    assert (one[0], other[0]) == (0x12, 0x1A)  # fields 2 and 3 of a feature
+    feature = one + other
+    entry = b"\x0a\x01n\x12" + bytes([len(feature)]) + feature
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    path = make_tfrecord(tmp_path / "t.tfrecord", [b"\x0a" + bytes([len(features)]) + features])
+    assert Shards(path)[0] == {"n": [7]}
+
+
 def test_sums_that_are_not_wanted_are_not_compared(tmp_path: Path) -> None:
     path = make_tfrecord(tmp_path / "t.tfrecord", [example({"a": [1]})])
     path.write_bytes(path.read_bytes()[:-4] + b"????")

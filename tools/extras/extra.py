@@ -125,6 +125,17 @@ EXTRAS = (
         ),
     ),
     Extra(
+        "shards",
+        ("google_crc32c", "pyarrow"),
+        (
+            *_contract("shard_loading shards_command"),
+            *(
+                f"tests/unit/test_{name}.py"
+                for name in ("shard_formats", "shard_sets", "write_shards")
+            ),
+        ),
+    ),
+    Extra(
         "ray",
         ("ray",),
         ("-n", "0", "tests/cluster"),  # one cluster for all of them

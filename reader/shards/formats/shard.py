@@ -57,12 +57,14 @@ class Options(NamedTuple):
         allow_pickle: whether pickles are read, which can run any program.
         names: of the fields that are wanted, of which a sample may lack some; None: all.
         encoded: those of them that are wanted as bytes, where a shard holds the bytes of a file.
+        numbers: those of them that are wanted as arrays, where a shard holds lists of numbers.
     """
 
     check: bool
     allow_pickle: bool
     names: frozenset[str] | None = None
     encoded: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
 
     def wants(self, name: str) -> bool:
         """Whether a field is wanted."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
@@ -23,6 +24,9 @@ _SUM = struct.Struct("<I")
 _BLOCK = 1 << 20
 _EMPTY = memoryview(b"")
 _VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5  # kinds of a field of protobuf
+_LONGEST_VARINT = 10  # bytes
+_MOST_UINT64 = (1 << 64) - 1
+_OF_BYTES, _OF_FLOATS, _OF_INTS = 1, 2, 3  # kinds of a feature
 
 
 def begins_tfrecord(head: bytes) -> bool:
@@ -82,7 +86,7 @@ def _crc32c() -> Any:
     except ImportError as error:
         raise ConfigError(
             "the sums of TFRecord files are computed by google-crc32c, which cannot be imported:"
-            f" {error}. Run: pip install google-crc32c; or pass check=False"
+            f' {error}. Run: pip install "lodreader[shards]"; or pass check=False'
         ) from error
     return value
 
@@ -118,9 +122,11 @@ class TfRecordShard(Shard):
             )
         except (ValueError, IndexError, struct.error) as error:
             raise self.damaged(position, f"it is no tf.train.Example: {error}") from error
-        for name in self._options.encoded:
-            if len(found.get(name, ())) == 1:
-                found[name] = found[name][0]
+        for name, values in found.items():
+            if isinstance(values, np.ndarray):
+                found[name] = values if name in self._options.numbers else values.tolist()
+            elif name in self._options.encoded and len(values) == 1:
+                found[name] = values[0]
         return found
 
     def record(self, position: int) -> bytes:
@@ -143,7 +149,7 @@ class TfRecordShard(Shard):
 # -- protobuf ------------------------------------------------------------------------------------
 
 
-def _features(example: memoryview, names: frozenset[str] | None) -> Iterator[tuple[str, list[Any]]]:
+def _features(example: memoryview, names: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
     """Yield name and values of each feature of an Example that is wanted; None: of all."""
     for number, features in _fields(example):
         if number != 1:
@@ -155,20 +161,29 @@ def _features(example: memoryview, names: frozenset[str] | None) -> Iterator[tup
                 yield name, _values(_message(parts.get(2, _EMPTY)))
 
 
-def _values(feature: memoryview) -> list[Any]:
-    """Return the values of a feature: bytes, floats or whole numbers."""
-    found: list[Any] = []
+def _values(feature: memoryview) -> Any:
+    """Return the values of a feature: a list of bytes, or an array of float32 or int64."""
+    kept = _OF_BYTES
+    parts: list[Any] = []
     for kind, values in _fields(feature):
+        if kind not in (_OF_BYTES, _OF_FLOATS, _OF_INTS):
+            continue
+        if kind != kept:  # a feature has one kind: the last one that is there
+            kept, parts = kind, []
         for number, value in _fields(_message(values)):
             if number != 1:
                 continue
-            if kind == 1:
-                found.append(bytes(_message(value)))
-            elif kind == 2:
-                found += np.frombuffer(_message(value), "<f4").tolist()
-            elif kind == 3:
-                found += _whole_numbers(value)
-    return found
+            if kind == _OF_BYTES:
+                parts.append(bytes(_message(value)))
+            elif kind == _OF_FLOATS:
+                parts.append(np.frombuffer(_message(value), "<f4"))
+            else:
+                parts.append(_whole_numbers(value))
+    if kept == _OF_BYTES:
+        return parts
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([np.empty(0, "<f4" if kept == _OF_FLOATS else "<i8"), *parts])
 
 
 def _message(value: Any) -> memoryview:
@@ -177,19 +192,24 @@ def _message(value: Any) -> memoryview:
     return value
 
 
-def _whole_numbers(value: Any) -> list[int]:
+def _whole_numbers(value: int | memoryview) -> npt.NDArray[np.int64]:
+    """Return a number, or those that bytes hold one behind the other."""
     if isinstance(value, int):
-        return [_signed(value)]
-    found, at = [], 0
-    while at < len(value):
-        number, at = _varint(value, at)
-        found.append(_signed(number))
-    return found
-
-
-def _signed(number: int) -> int:
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >> 63 else number
+        return np.array([value & _MOST_UINT64], np.uint64).view(np.int64)
+    if len(value) == 1 and value[0] < 0x80:  # a label, mostly
+        return np.array([value[0]], np.int64)
+    content = np.frombuffer(value, np.uint8)
+    ends = np.flatnonzero(content < 0x80) + 1
+    if (ends[-1] if len(ends) else 0) != len(content):
+        raise ValueError("a number is cut off")
+    starts = np.concatenate([[0], ends])[:-1]
+    sizes = ends - starts
+    if len(sizes) and sizes.max() > _LONGEST_VARINT:
+        raise ValueError("a number has more than 64 bits")
+    shifts = 7 * (np.arange(len(content)) - np.repeat(starts, sizes))
+    bits = (content & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
+    found = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits
+    return found.view(np.int64)
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
@@ -216,16 +236,17 @@ def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
     """Return a number, and where it ends."""
-    number = shift = 0
-    while True:
+    number = message[at]
+    if number < 0x80:
+        return number, at + 1
+    number &= 0x7F
+    for shift in range(7, 7 * _LONGEST_VARINT, 7):
+        at += 1
         byte = message[at]
         number |= (byte & 0x7F) << shift
-        at += 1
         if byte < 0x80:
-            return number, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number has more than 64 bits")
+            return number, at + 1
+    raise ValueError("a number has more than 64 bits")
 
 
 def record_of(sample: Mapping[str, Any]) -> bytes:

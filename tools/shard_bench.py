@@ -1,0 +1,276 @@
+"""Measure shards beside the libraries whose formats they are: an epoch, shuffled, with two workers.
+
+    make shard-libraries
+    PYTHONPATH=.venv/shard-libraries python -m tools.shard_bench [--rounds 5] [--json FILE] [--cold]
+
+Each contestant makes its loader anew, takes all batches, and copies nothing; what is said is the
+wall clock and the CPU seconds of all its processes, for a sample. Libraries that are not installed
+are left out. Each shuffles as it does by default: WebDataset by a buffer of 1,000 samples. With
+--cold the system's cache of the files is dropped before each turn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import resource
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reader import DataLoader, ShardOrder, Shards, write_shards
+from tools.turns import Report, command_line, grid, in_turns, medians
+
+Epoch = Callable[[], int]  # takes all batches; returns how many samples there were
+Contestants = dict[str, Epoch]
+
+WORKERS, BATCH = 2, 64
+TOKENS, ROWS, PICTURES = 20_000, 20_000, 1_500
+_SIDE = 224
+
+
+def main() -> int:
+    """Measure and print a table for each work; write JSON where that is asked for."""
+    parser = command_line("shard_bench", __doc__)
+    parser.add_argument("--cold", action="store_true", help="drop the files' cache before a turn")
+    parser.add_argument("--work", choices=[*WORKS], action="append", help="these alone")
+    options = parser.parse_args()
+    report = Report(options)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        for name in options.work or WORKS:
+            place = Path(folder) / name
+            place.mkdir()
+            contestants = {
+                each: measured(epoch, place if options.cold else None)
+                for each, epoch in WORKS[name](place).items()
+            }
+            found[name] = medians(in_turns(contestants, report.rounds, warm_ups=1))
+            print("\n".join([name, *grid(_rows(found[name])), ""]), flush=True)
+    report.show("", found)
+    return 0
+
+
+def measured(epoch: Epoch, cold: Path | None) -> Callable[[], dict[str, float]]:
+    """Return what measures an epoch: microseconds a sample, of the clock and of processors."""
+
+    def run() -> dict[str, float]:
+        if cold is not None:
+            _drop_cache(cold)
+        cpu, began = _cpu_s(), time.perf_counter()
+        count = epoch()
+        wall = time.perf_counter() - began
+        return {"wall_us": wall / count * 1e6, "cpu_us": (_cpu_s() - cpu) / count * 1e6}
+
+    return run
+
+
+def _cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _drop_cache(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _rows(found: dict[str, dict[str, float]]) -> list[list[str]]:
+    ours = next(iter(found.values()))
+    rows = [["", "us a sample", "to ours", "CPU us", "to ours"]]
+    for name, figures in found.items():
+        cells = []
+        for key in ("wall_us", "cpu_us"):
+            cells += [f"{figures[key]:,.1f}", f"{figures[key] / ours[key]:.2f}"]
+        rows.append([name, *cells])
+    return rows
+
+
+def ours(dataset: Any, length: Callable[[Any], int], shuffled: bool = True) -> Epoch:
+    """Return an epoch of our loader over shards, in a windowed order."""
+
+    def run() -> int:
+        order = ShardOrder(dataset, 0, rank=0, world_size=1) if shuffled else None
+        with DataLoader(dataset, batch_size=BATCH, num_workers=WORKERS, sampler=order) as loader:
+            return sum(length(batch) for batch in loader)
+
+    return run
+
+
+def _torch_epoch(dataset: Any, length: Callable[[Any], int], **options: Any) -> int:
+    from torch.utils.data import DataLoader as TorchLoader
+
+    options = {"batch_size": BATCH, "num_workers": WORKERS, **options}
+    return sum(length(batch) for batch in TorchLoader(dataset, **options))
+
+
+def tokens(folder: Path) -> Contestants:
+    """Return 1,024 tokens of uint16 a sample, in MDS."""
+    rng = np.random.default_rng(0)
+    samples = [{"tokens": rng.integers(0, 60_000, 1024, dtype=np.uint16)} for _ in range(TOKENS)]
+    place = folder / "mds"
+    write_shards(samples, place, "mds", columns={"tokens": "ndarray:uint16:1024"})
+    contestants = {"reader.Shards": ours(Shards(place), _of("tokens"))}
+    library = _library("streaming")
+    if library is not None:
+        clean = importlib.import_module("streaming.base.util").clean_stale_shared_memory
+
+        def run() -> int:
+            clean()
+            dataset = library.StreamingDataset(local=str(place), shuffle=True, batch_size=BATCH)
+            return _torch_epoch(dataset, _of("tokens"))
+
+        contestants["Streaming"] = run
+    return contestants
+
+
+def rows(folder: Path) -> Contestants:
+    """Return 200 bytes and a number a sample, in tar."""
+    rng = np.random.default_rng(0)
+    samples = [{"x.bin": rng.bytes(200), "cls": k % 10} for k in range(ROWS)]
+    write_shards(samples, folder / "tar", "tar", shard_size="4MB")
+    dataset = Shards(folder / "tar", fields={"x.bin": np.uint8, "cls": int})
+    contestants = {"reader.Shards": ours(dataset, _of("cls"))}
+    library = _library("webdataset")
+    if library is not None:
+
+        def sample(found: dict[str, Any]) -> tuple[Any, int]:
+            return np.frombuffer(found["x.bin"], np.uint8).copy(), int(found["cls"])
+
+        contestants["WebDataset"] = _webdataset(library, folder / "tar", sample)
+    return contestants
+
+
+def examples(folder: Path) -> Contestants:
+    """Return 64 floats and a label a sample, in TFRecord."""
+    rng = np.random.default_rng(0)
+    samples = [{"x": rng.random(64).tolist(), "cls": [k % 10]} for k in range(ROWS)]
+    write_shards(samples, folder / "tfrecord", "tfrecord", shard_size="4MB")
+    kept = {"x": np.float32, "cls": int}
+    checked, unchecked = (
+        Shards(folder / "tfrecord", fields=kept, check=check) for check in (True, False)
+    )
+    contestants = {
+        "reader.Shards": ours(checked, _of("cls")),
+        "reader.Shards, check=False": ours(unchecked, _of("cls")),
+    }
+    library = _library("tfrecord.torch")
+    if library is not None:
+        files = sorted(path.name for path in (folder / "tfrecord").glob("*.tfrecord"))
+        splits = {name.removesuffix(".tfrecord"): 1.0 for name in files}
+
+        def run() -> int:
+            dataset = library.MultiTFRecordDataset(
+                f"{folder}/tfrecord/{{}}.tfrecord",
+                None,
+                splits,
+                {"x": "float", "cls": "int"},
+                shuffle_queue_size=1000,
+                infinite=False,
+            )
+            # each of its workers would read all files
+            return _torch_epoch(dataset, _of("cls"), num_workers=0)
+
+        contestants["tfrecord, without workers"] = run
+    return contestants
+
+
+def pictures(folder: Path) -> Contestants:
+    """Return JPEGs of 500 x 375 as float32 crops of 224 x 224, normalized."""
+    from PIL import Image
+
+    from reader.images import ImageFolder, RandomHorizontalFlip, RandomResizedCrop
+
+    rng = np.random.default_rng(0)
+    samples = []
+    for k in range(PICTURES):
+        small = rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(small).resize((500, 375)).save(file, "JPEG", quality=90)
+        samples.append({"jpg": file.getvalue(), "cls": k % 10})
+        place = folder / "files" / str(k % 10)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{k}.jpg").write_bytes(file.getvalue())
+    made = [RandomResizedCrop(), RandomHorizontalFlip()]
+    how: dict[str, Any] = {"size": (_SIDE, _SIDE), "transforms": made, "dtype": "float32"}
+    how |= {"layout": "channels_first"}
+    for form in ("tar", "mds"):
+        write_shards(samples, folder / form, form, shard_size="16MB")
+
+    def files() -> int:
+        dataset = ImageFolder(folder / "files", **how)
+        options: dict[str, Any] = {"shuffle": True, "seed": 0}
+        with DataLoader(dataset, batch_size=BATCH, num_workers=WORKERS, **options) as loader:
+            return sum(len(labels) for _, labels in loader)
+
+    def second(batch: Any) -> int:
+        return len(batch[1])
+
+    contestants: Contestants = {"reader.images.ImageFolder": files}
+    for form in ("tar", "mds"):
+        dataset = Shards(folder / form).images("jpg", "cls", **how)
+        contestants[f"reader.Shards, {form}"] = ours(dataset, second)
+    library, vision = _library("webdataset"), _library("torchvision.transforms")
+    if library is not None and vision is not None:
+        transform = vision.Compose(
+            [vision.RandomResizedCrop(_SIDE), vision.RandomHorizontalFlip(), vision.ToTensor()]
+        )
+
+        def sample(found: dict[str, Any]) -> tuple[Any, int]:
+            image = Image.open(io.BytesIO(found["jpg"])).convert("RGB")
+            return transform(image), int(found["cls"])
+
+        contestants["WebDataset, torchvision"] = _webdataset(library, folder / "tar", sample)
+    return contestants
+
+
+def _webdataset(library: Any, folder: Path, sample: Callable[[Any], Any]) -> Epoch:
+    files = sorted(map(str, folder.glob("*.tar")))
+
+    def run() -> int:
+        dataset = library.WebDataset(files, shardshuffle=len(files), empty_check=False)
+        dataset = dataset.shuffle(1000).map(sample).batched(BATCH)
+        loader = library.WebLoader(dataset, batch_size=None, num_workers=WORKERS)
+        return sum(len(labels) for _, labels in loader)
+
+    return run
+
+
+def _of(name: str) -> Callable[[Any], int]:
+    return lambda batch: len(batch[name])
+
+
+def _library(name: str) -> Any:
+    """Return a library; None: it is not installed."""
+    try:
+        if name == "streaming":
+            from tests.peers.test_shard_libraries import streaming
+
+            return streaming()
+        return importlib.import_module(name)
+    except (Exception, BaseException) as error:  # pytest's skip, too
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        warnings.warn(f"{name} is left out: {error}", stacklevel=2)
+        return None
+
+
+WORKS: dict[str, Callable[[Path], Contestants]] = {
+    "tokens": tokens,
+    "rows": rows,
+    "examples": examples,
+    "pictures": pictures,
+}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
