@@ -16,7 +16,18 @@ import numpy as np
 with contextlib.suppress(ImportError):
     import pyarrow.parquet  # noqa: F401  # pyarrow 14 opens files then, and keeps them
 
-__all__ = ["crc32c", "example", "make_mds", "make_tar", "make_tfrecord", "record"]
+__all__ = [
+    "chunk_of",
+    "crc32c",
+    "example",
+    "leaves_of",
+    "make_litdata",
+    "make_mds",
+    "make_tar",
+    "make_tfrecord",
+    "record",
+    "tree",
+]
 
 
 def make_tar(
@@ -76,6 +87,60 @@ def _sample(
 ) -> bytes:
     sizes = [len(sample[name]) for name in names if columns[name][1] is None]
     return np.array(sizes, "<u4").tobytes() + b"".join(sample[name] for name in names)
+
+
+def tree(kind: Any) -> dict[str, Any]:
+    """Return the description of a tree, as torch has it, of a value whose leaves are None."""
+    if kind is None:
+        return {"type": None, "context": None, "children_spec": []}
+    parts = list(kind.values()) if isinstance(kind, dict) else list(kind)
+    context = list(kind) if isinstance(kind, dict) else None
+    return {
+        "type": f"builtins.{type(kind).__name__}",
+        "context": json.dumps(context),
+        "children_spec": list(map(tree, parts)),
+    }
+
+
+def leaves_of(leaves: Sequence[bytes]) -> bytes:
+    """Return a sample of LitData: the sizes of its leaves, and they."""
+    return np.array(list(map(len, leaves)), "<u4").tobytes() + b"".join(leaves)
+
+
+def chunk_of(samples: Sequence[bytes]) -> bytes:
+    """Return a chunk of LitData."""
+    places = 4 * (len(samples) + 2) + np.cumsum([0, *map(len, samples)])
+    return np.array([len(samples), *places], "<u4").tobytes() + b"".join(samples)
+
+
+def make_litdata(
+    folder: Path, form: Any, serializers: Sequence[str], chunks: Sequence[bytes], **config: Any
+) -> Path:
+    """Write chunks of LitData; of tokens `dim` of the config says how many each has.
+
+    Args:
+        folder: for them.
+        form: a value whose leaves are None, as the samples are trees.
+        serializers: of the leaves.
+        chunks: the content of each.
+        config: what else index.json says.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    dim = config.pop("dim", None)
+    said = []
+    for number, content in enumerate(chunks):
+        packed = f"{config['compression']}." if "compression" in config else ""
+        name = f"chunk-0-{number}.{packed if config.get('is_packed') else ''}bin"
+        (folder / name).write_bytes(content)
+        count = config.get("count") or int.from_bytes(content[:4], "little")
+        said.append({"chunk_bytes": 1, "chunk_size": count, "dim": dim, "filename": name})
+    config = {
+        "data_format": list(serializers),
+        "data_spec": json.dumps([1, tree(form)]),
+        **config,
+    }
+    (folder / "index.json").write_text(json.dumps({"chunks": said, "config": config}))
+    return folder
 
 
 def crc32c(content: bytes) -> int:

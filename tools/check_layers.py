@@ -105,7 +105,7 @@ OF_ROOMS = {
     "pandas": ("sharing",),
     "ray": ("cluster",),
     "pyarrow": ("formats", "shards"),
-    "google_crc32c": ("shards",),
+    **dict.fromkeys("array_record google_crc32c tifffile".split(), ("shards",)),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(
         "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),

@@ -24,7 +24,7 @@ from reader.errors import ConfigError, DatasetError
 from reader.files import new_file, open_regular
 from reader.shards.formats import FORMATS, Format, find_format, is_named, read_index
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.shard import Arrays, ListedShard, Options, ShardFile
+from reader.shards.formats.shard import Arrays, ListedShard, Options, ShardFile, shard_file
 from reader.shards.paths import files_in, named
 from reader.sharing.share import share
 
@@ -178,6 +178,11 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     indexed = None if kind and FORMATS[kind].read is None else read_index(folder, options)
     if indexed is not None:
         form, listed = indexed
+        if kind not in (None, form.name):
+            raise ConfigError(
+                f"the index.json of '{folder}' is of the format {form.name!r}, and format={kind!r}"
+                " is asked for: leave it out"
+            )
         return [(form, each) for each in listed]
     files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
     if kind:
@@ -208,10 +213,9 @@ def _no_shards(folder: str) -> ConfigError:
 def file_of(path: str) -> ShardFile:
     """Return the file of a shard as it is now. ConfigError: it cannot be read."""
     try:
-        found = os.stat(path)  # noqa: PTH116
+        return shard_file(path)
     except OSError as error:
         raise ConfigError(f"the shard '{path}' cannot be read: {error}") from error
-    return ShardFile(path, found.st_size, found.st_mtime_ns)
 
 
 def _made(

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reader.checks import as_bool, described
+from reader.checks import as_bool, as_int, described
 from reader.data.dataset import Dataset
-from reader.errors import SampleIndexError
+from reader.errors import ConfigError, SampleIndexError
 from reader.images.compose import Compose
 from reader.images.encoded_image import require_decoders
 from reader.images.transform import Size
@@ -55,6 +55,8 @@ class Shards(Dataset[Any]):
     - "tar" (WebDataset): a dict of bytes by extension, and "__key__".
     - "mds" (MosaicML Streaming, also its JSON lines and separated values): a dict by column,
       decoded as the columns' encodings say.
+    - "litdata": the tree that was written, or the row; tensors as arrays of NumPy, images as uint8
+      arrays by channel, and files, audio and video as bytes.
     - "tfrecord": a dict of lists by feature, of `tf.train.Example`.
     - "parquet": the row as a dict of Python values, nested ones too.
     - "jsonl": what the line holds.
@@ -71,7 +73,10 @@ class Shards(Dataset[Any]):
             beside the shards, if their folder is writable. It is made once, by reading the shards'
             headers, and made anew for shards that have another size or time.
         check: whether sums that the format has are compared.
-        allow_pickle: whether columns of pickles are read, which can run any program.
+        allow_pickle: whether fields of pickles are read, which can run any program.
+        block_size: how many tokens a sample has, of LitData's chunks that were written for
+            `TokensLoader`; what is over at the end of a chunk is left out. None: a sample has the
+            tokens that were written at once.
 
     Raises:
         ConfigError, ConfigTypeError: there is no such file, the shards have several formats, or
@@ -92,14 +97,26 @@ class Shards(Dataset[Any]):
         index: str | os.PathLike[str] | None = None,
         check: bool = True,
         allow_pickle: bool = False,
+        block_size: int | None = None,
     ) -> None:
         self.path = path
         self._fields = None if fields is None else Fields(fields)
-        self._options = Options(as_bool("check", check), as_bool("allow_pickle", allow_pickle))
+        self._options = Options(
+            as_bool("check", check),
+            as_bool("allow_pickle", allow_pickle),
+            block_size=None
+            if block_size is None
+            else as_int("block_size", block_size, low=1, remedy="None: as were written at once."),
+        )
         if self._fields is not None:
             self._options = self._fields.wanted(self._options)
         folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
         self._set: SetIndex = find_set(path, format, folder, self._options)
+        if block_size is not None and self.format != "litdata":
+            raise ConfigError(
+                f"block_size={block_size} is for LitData's chunks of tokens, and the format is"
+                f" {self.format!r}: leave it out"
+            )
         self._open: OrderedDict[int, Shard] = OrderedDict()
 
     @property

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import sys
 import types
 from decimal import Decimal
@@ -35,32 +36,41 @@ class _StandIn(types.ModuleType):
         return MagicMock()
 
 
-def streaming() -> Any:
-    """Return Streaming. What it imports and writing does not need are stand-ins."""
-    installed("catalogue")
-    missing = ["streaming.vision", "streaming.text", "streaming.multimodal"]
+def with_stand_ins(library: str, *missing: str) -> Any:
+    """Return a library. What it imports and reading and writing do not need are stand-ins."""
+    named = list(missing)
     while True:
-        for name in missing:
+        for name in named:
             sys.modules.setdefault(name, _StandIn(name)).__dict__.setdefault("__path__", [])
         try:
-            return importlib.import_module("streaming")
+            return importlib.import_module(library)
         except ModuleNotFoundError as error:
-            if error.name in (None, "streaming", *missing):
-                pytest.skip("Streaming is not installed: make shard-libraries")
-            missing.append(str(error.name))
-            for name in [each for each in sys.modules if each.startswith("streaming.base")]:
+            if error.name in (None, library, *named):
+                pytest.skip(f"{library} is not installed: make shard-libraries")
+            named.append(str(error.name))
+            ours = [each for each in sys.modules if f"{each}.".startswith(f"{library}.")]
+            for name in set(ours) - set(named):
                 del sys.modules[name]
-            sys.modules.pop("streaming", None)
+
+
+def streaming() -> Any:
+    """Return Streaming."""
+    installed("catalogue")
+    return with_stand_ins("streaming", "streaming.vision", "streaming.text", "streaming.multimodal")
 
 
 def comparable(value: Any) -> Any:
     """Return a value as one that `==` compares whole."""
     if hasattr(value, "tobytes") and hasattr(value, "mode"):  # an image of Pillow
         return value.mode, value.size, value.tobytes()
+    if isinstance(value, memoryview):  # of LitData
+        value = bytes(value)
+    if hasattr(value, "numpy"):  # of torch
+        value = value.numpy()
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, list):
-        return [comparable(each) for each in value]
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [comparable(each) for each in value]
     if isinstance(value, dict):
         return {name: comparable(each) for name, each in value.items()}
     return type(value).__name__, value
@@ -169,6 +179,174 @@ def test_texts_of_streaming_are_read(kind: str, compression: str | None, tmp_pat
         for row in rows:
             writer.write(row)
     assert Shards(tmp_path / "data").__getitems__(range(50)) == rows
+
+
+# -- LitData ---------------------------------------------------------------------------------------
+
+
+def litdata_of(folder: Path, samples: list[Any], **options: Any) -> list[Any]:
+    """Write samples by LitData into "data", and return those that it reads of a copy."""
+    library = with_stand_ins("litdata")
+    writer = importlib.import_module("litdata.streaming.writer").BinaryWriter(
+        str(folder / "data"), **{"chunk_size": 16, **options}
+    )
+    for number, sample in enumerate(samples):
+        writer[number] = sample
+    writer.done()
+    writer.merge()
+    loader = {"item_loader": options["item_loader"]} if "item_loader" in options else {}
+    shutil.copytree(folder / "data", folder / "read")
+    found = library.StreamingDataset(str(folder / "read"), **loader)
+    return [found[number] for number in range(len(found))]
+
+
+def tree_of(k: int, rng: np.random.Generator) -> dict[str, Any]:
+    torch = installed("torch")
+    from litdata import types as of
+
+    names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    arrays = {
+        name: rng.integers(0, 99, (k % 3 + 1, k % 4)).astype(name)
+        for name in (*names, "float16", "float32", "float64", "complex64", "complex128", "bool")
+    }
+    tensors = [torch.from_numpy(arrays[name]) for name in ("int8", "int64", "uint16", "bool")]
+    tensors += [each.to(torch.float16) for each in tensors]
+    return {
+        "scalars": (k, k / 7, k % 2 == 0, "é" * (k % 5), os.urandom(k % 7)),
+        "pair": (np.arange(k % 4), {"t": torch.arange(k % 4 + 1) / 3, 7: (k,)}),
+        "arrays": arrays,
+        "rows": [each[0] for each in arrays.values()],
+        "tensors": tensors,
+        "columns": [each.ravel() for each in tensors],
+        "set": {1, k},
+        "text": of.Text(text="t" * k),
+        "file": of.File(bytes=os.urandom(k), path="x.bin"),
+    }
+
+
+LEVELS = [None, "zstd:7 chunk", "zstd batch", "zstd:3 sample"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_trees_of_litdata_are_read_as_by_it(level: str | None, tmp_path: Path) -> None:
+    with_stand_ins("litdata")
+    rng = np.random.default_rng(0)
+    compression, wrap = level.split() if level else (None, None)
+    options = {"compression": compression, "compression_level": wrap}
+    if wrap == "batch":
+        options["compression_batch_size"] = 5
+    expected = litdata_of(tmp_path, [tree_of(k, rng) for k in range(40)], **options)
+    assert bool(list(tmp_path.glob("data/*.zstd:7.bin"))) == (wrap == "chunk")
+    for folder in ("data", "read"):  # LitData decompresses chunks where it reads them
+        found = Shards(tmp_path / folder, allow_pickle=True)
+        assert found.format == "litdata"
+        assert len(found) == len(expected) == 40
+        for one, other in zip(expected, found.__getitems__(range(40)), strict=True):
+            assert comparable(one) == comparable(other)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_rows_of_litdata_are_read_as_by_it(compression: str | None, tmp_path: Path) -> None:
+    rows: list[Any] = [
+        {"text": "é" * k, "n": [k, 2], "d": {"a": [{"x": k / 3}] * (k % 3)}, "b": bytes([k])}
+        for k in range(40)
+    ]
+    rows[3] = {**rows[3], "more": "late"}
+    expected = litdata_of(tmp_path, rows, compression=compression)
+    assert b"ARROW1" in next(tmp_path.glob("data/*.bin")).read_bytes()
+    found = Shards(tmp_path / "data")
+    assert found.__getitems__(range(40)) == expected
+    assert found[3]["more"] == "late"
+    assert Shards(tmp_path / "data", fields={"text": None})[2] == {"text": "éé"}
+
+
+@pytest.mark.parametrize("rich", [False, True])
+def test_nested_values_of_litdata_are_read_as_by_it(rich: bool, tmp_path: Path) -> None:
+    """A tensor beside them keeps the samples from being rows."""
+    torch = installed("torch")
+    with_stand_ins("litdata")
+    values: list[Any] = [
+        ["é", ""],
+        [1, -(2**62)],
+        [0.5],
+        [True, False],
+        [],
+        [{"a": None, "b": 1}, {"a": "x", "b": 0.5}, {"a": True, "b": -1}],
+        [[1], {"k": [None]}],
+        [2**70],
+    ]
+    if rich:
+        values = [{"in": value, "none": None, "s": "é", "f": 0.1, "i": 7} for value in values]
+    samples = [{"t": torch.zeros(2), "v": [value, "x"]} for value in values]
+    expected = litdata_of(tmp_path, samples)
+    index = json.loads((tmp_path / "data" / "index.json").read_text())
+    assert "json" in index["config"]["data_format"]
+    found = Shards(tmp_path / "data")
+    for one, other in zip(expected, found.__getitems__(range(len(values))), strict=True):
+        assert comparable(one) == comparable(other)
+
+
+def test_images_of_litdata_have_its_pixels(tmp_path: Path) -> None:
+    """Each JPEG has Exif, so that LitData reads it by Pillow, and not by torchvision."""
+    from PIL import Image
+
+    with_stand_ins("litdata")
+    from litdata import types as of
+
+    rng = np.random.default_rng(0)
+
+    def jpeg(turned: int) -> bytes:
+        exif, out = Image.Exif(), io.BytesIO()
+        exif[0x0112] = turned
+        pixels = rng.integers(0, 255, (12, 17, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((33, 41)).save(out, "JPEG", exif=exif)
+        return out.getvalue()
+
+    samples = [
+        {
+            "jpeg": of.Jpeg(bytes=jpeg(k + 1)),
+            "image": of.Image(bytes=jpeg(1), path="x.jpeg"),
+            "many": of.JpegArray(images=[of.Jpeg(bytes=jpeg(1))] * (k % 3 + 1)),
+            "pil": Image.open(io.BytesIO(jpeg(1))).convert("L"),
+        }
+        for k in range(8)
+    ]
+    expected = litdata_of(tmp_path, samples)
+    found = Shards(tmp_path / "data").__getitems__(range(8))
+    for one, other in zip(expected, found, strict=True):
+        assert comparable(one) == comparable(other)
+
+
+def test_tiff_files_of_litdata_are_its_arrays(tmp_path: Path) -> None:
+    tifffile = installed("tifffile")
+    with_stand_ins("litdata")
+    paths = []
+    for k in range(5):
+        path = tmp_path / f"{k}.tiff"
+        tifffile.imwrite(path, np.full((3, 4, 5), k, np.uint16))
+        paths.append(str(path))
+    expected = litdata_of(tmp_path, [{"t": path, "k": 1} for path in paths])
+    found = Shards(tmp_path / "data").__getitems__(range(5))
+    for one, other in zip(expected, found, strict=True):
+        assert comparable(one) == comparable(other)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_tokens_of_litdata_come_in_its_blocks(kind: str, tmp_path: Path) -> None:
+    torch = installed("torch")
+    with_stand_ins("litdata")
+    loader = importlib.import_module("litdata.streaming.item_loader").TokensLoader
+    tokens = [np.arange(k, k + 50 + k, dtype=np.int32) for k in range(20)]
+    written = list(map(torch.from_numpy, tokens)) if kind == "torch" else tokens
+    expected = litdata_of(
+        tmp_path, written, chunk_size=None, chunk_bytes=1000, item_loader=loader(block_size=32)
+    )
+    found = Shards(tmp_path / "data", block_size=32)
+    assert len(expected) == len(found) > 30
+    for one, other in zip(expected, found.__getitems__(range(len(found))), strict=True):
+        assert comparable(one) == comparable(other)
+    whole = Shards(tmp_path / "data")
+    assert [whole[k].tolist() for k in range(20)] == [each.tolist() for each in tokens]
 
 
 # -- WebDataset -----------------------------------------------------------------------------------

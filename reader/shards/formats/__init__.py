@@ -14,6 +14,7 @@ from reader.errors import ConfigError, got
 from reader.files import open_regular
 from reader.shards.formats.compression import packed_of, stored_bytes
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
+from reader.shards.formats.litdata import describes_litdata, open_litdata, read_litdata
 from reader.shards.formats.mds import describes_mds, open_mds, read_mds
 from reader.shards.formats.parquet import ParquetShard, begins_parquet, scan_parquet
 from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard, ShardFile, StoredBytes
@@ -70,6 +71,7 @@ FORMATS = {
     for each in (
         Format("tar", (".tar",), begins_tar, scan_tar, _open_tar),
         Format("mds", (), None, None, open_mds, describes_mds, read_mds),
+        Format("litdata", (), None, None, open_litdata, describes_litdata, read_litdata),
         Format(
             "tfrecord",
             (".tfrecord", ".tfrecords", ".tfrec"),

@@ -13,7 +13,7 @@ from typing import Any
 from reader.errors import ConfigError, DatasetError
 from reader.shards.formats.shard import ShardFile, StoredBytes
 
-__all__ = ["decompressed", "packed_of", "stored_bytes"]
+__all__ = ["decompressed", "packed_of", "required_pyarrow", "stored_bytes"]
 
 _OF_ARROW = {"zstd": "zstd", "zst": "zstd", "br": "brotli", "snappy": "snappy", "lz4": "lz4"}
 _SUFFIXES = {  # of names: how the file is compressed, and the suffix of what is in it
@@ -89,7 +89,7 @@ def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> by
     if how not in _OF_ARROW:
         known = ", ".join([*_OURS, *_OF_ARROW])
         raise ConfigError(f"the shard '{path}' is compressed by {how!r}, which is none of {known}")
-    pa: Any = _pyarrow(path, how)
+    pa = required_pyarrow(f"the shard '{path}' is compressed by {how}")
     codec = _OF_ARROW[how]
     if nbytes is not None and codec != "lz4":
         return bytes(pa.decompress(content, decompressed_size=nbytes, codec=codec, asbytes=True))
@@ -97,12 +97,13 @@ def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> by
         return bytes(stream.read(MOST_NBYTES))
 
 
-def _pyarrow(path: str, how: str) -> Any:
+def required_pyarrow(what: str) -> Any:
+    """Return pyarrow. ConfigError: it is not installed; `what`: what it reads, for the message."""
     try:
         import pyarrow
     except ImportError as error:
         raise ConfigError(
-            f"the shard '{path}' is compressed by {how}, which pyarrow reads, and it cannot be"
-            f' imported: {error}. Run: pip install "lodreader[tables]"'
+            f"{what}, which pyarrow reads, and it cannot be imported: {error}. Run: pip install"
+            ' "lodreader[tables]"'
         ) from error
     return pyarrow

@@ -15,12 +15,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from reader.errors import ConfigError, DatasetError, got
 from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of, holds_file, size_of
-from reader.shards.formats.shard import ListedShard, Options, Shard, ShardFile, StoredBytes
+from reader.shards.formats.shard import (
+    ListedShard,
+    Options,
+    Shard,
+    ShardFile,
+    StoredBytes,
+    inner_path,
+    read_places,
+    shard_file,
+)
 
 __all__ = ["describes_mds", "open_mds", "read_mds"]
 
@@ -77,9 +85,9 @@ def _listed(folder: str, shard: dict[str, Any], options: Options) -> ListedShard
         note["separator"] = str(shard.get("separator") or _SEPARATORS.get(kind, ""))
     parts = ["data"] if kind == "mds" else ["data", "meta"]
     packed = str(shard["compression"] or "").partition(":")[0]
-    paths = [_path_of(folder, shard[f"raw_{part}"]) for part in parts]
+    paths = [inner_path(folder, str(shard[f"raw_{part}"]["basename"])) for part in parts]
     if packed and not all(map(os.path.exists, paths)):
-        paths = [_path_of(folder, shard[f"zip_{part}"]) for part in parts]
+        paths = [inner_path(folder, str(shard[f"zip_{part}"]["basename"])) for part in parts]
         note["packed"] = packed
         note["nbytes"] = [int(shard[f"raw_{part}"]["bytes"]) for part in parts]
     note["sums"] = [dict(shard[f"raw_{part}"].get("hashes") or {}) for part in parts]
@@ -111,14 +119,6 @@ def _columns(
     return columns
 
 
-def _path_of(folder: str, part: dict[str, Any]) -> str:
-    """Return the path of a file that the index names. ConfigError: it leaves the folder."""
-    name = str(part["basename"])
-    if os.path.isabs(name) or ".." in name.split("/"):  # noqa: PTH117
-        raise ConfigError(f"it names the file '{name}', which is outside of its folder")
-    return os.path.join(folder, name)  # noqa: PTH118
-
-
 def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
     """Return an open shard. DatasetError: it is damaged."""
     said: dict[str, Any] = json.loads(note)
@@ -127,10 +127,9 @@ def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
         return _MdsShard(data, said, options)
     meta_path = said["meta"]
     try:
-        found = os.stat(meta_path)  # noqa: PTH116
+        meta = shard_file(meta_path)
     except OSError as error:
         raise DatasetError(f"'{meta_path}' cannot be opened: {error}") from error
-    meta = ShardFile(meta_path, found.st_size, found.st_mtime_ns)
     return _TextShard(data, _stored(meta, said, 1, options), said)
 
 
@@ -160,23 +159,6 @@ def _compare_sums(stored: StoredBytes, sums: dict[str, str]) -> None:
                 )
 
 
-def _places(stored: StoredBytes, count: int, least: int, most: int) -> npt.NDArray[Any]:
-    """Return where samples begin, and the last one ends. DatasetError: that cannot be."""
-    head = stored.read(0, _NUMBER.itemsize * (count + 2))
-    numbers = np.frombuffer(head, _NUMBER).astype(np.int64)
-    places = numbers[1:]
-    if numbers[0] != count:
-        raise DatasetError(
-            f"the shard '{stored.path}' has {numbers[0]:,} samples, and index.json says {count:,}"
-        )
-    if places[0] < least or places[-1] > most or (np.diff(places) < 0).any():
-        raise DatasetError(
-            f"the shard '{stored.path}' is damaged: the places of its samples lie outside of it, or"
-            " one before the other. Fetch it again, or write it anew"
-        )
-    return places
-
-
 class _MdsShard(Shard):
     """An open shard of MDS.
 
@@ -190,7 +172,7 @@ class _MdsShard(Shard):
         super().__init__(stored)
         self._sums = said["sums"][0]
         count = said["count"]
-        self._places = _places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
+        self._places = read_places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
         columns = said["columns"]
         self._columns = [name for name, _, _ in columns]
         self._sizes = [size for _, _, size in columns]
@@ -270,7 +252,7 @@ class _TextShard(Shard):
 
     def __init__(self, data: StoredBytes, meta: StoredBytes, said: dict[str, Any]) -> None:
         super().__init__(data)
-        self._places = _places(meta, said["count"], 0, data.nbytes)
+        self._places = read_places(meta, said["count"], 0, data.nbytes)
         self._said, self._meta = said, meta
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:

@@ -20,7 +20,15 @@ import numpy as np
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import pillow
 
-__all__ = ["decoder_of", "encoder_of", "encoding_for", "holds_file", "size_of"]
+__all__ = [
+    "decoder_of",
+    "encoder_of",
+    "encoding_for",
+    "holds_file",
+    "list_parts",
+    "raw_image",
+    "size_of",
+]
 
 Decoder = Callable[[bytes], Any]
 Encoder = Callable[[Any], bytes]
@@ -139,7 +147,8 @@ def _image(content: bytes) -> Any:
     return pillow.require_pillow().open(io.BytesIO(content))
 
 
-def _raw_image(content: bytes) -> Any:
+def raw_image(content: bytes) -> Any:
+    """Return Pillow's image of its width, height and mode, and its pixels."""
     width, height, length = struct.unpack_from("<III", content)
     mode, pixels = content[12 : 12 + length].decode(), content[12 + length :]
     if not 0 < width * height <= 8 * len(pixels):  # a pixel has a bit at least
@@ -147,7 +156,7 @@ def _raw_image(content: bytes) -> Any:
     return pillow.require_pillow().frombytes(mode, (width, height), pixels)
 
 
-def _parts(content: bytes, place: int) -> list[bytes]:
+def list_parts(content: bytes, place: int) -> list[bytes]:
     """Return the parts of a list: how many stands at a place, then their sizes, then they."""
     (count,) = struct.unpack_from("<I", content, place)
     begin = place + 4 + 4 * count
@@ -162,7 +171,7 @@ def _parts(content: bytes, place: int) -> list[bytes]:
 
 
 def _list_of(decode: Decoder, place: int) -> Decoder:
-    return lambda content: [decode(part) for part in _parts(content, place)]
+    return lambda content: [decode(part) for part in list_parts(content, place)]
 
 
 _DECODERS: dict[str, Decoder] = {
@@ -172,12 +181,12 @@ _DECODERS: dict[str, Decoder] = {
     "str_int": lambda content: int(content.decode()),
     "str_float": lambda content: float(content.decode()),
     "str_decimal": lambda content: Decimal(content.decode()),
-    "pil": _raw_image,
+    "pil": raw_image,
     "jpeg": _image,
     "png": _image,
     "jpeg_array": _list_of(_image, 0),
     "jpegarray": _list_of(_image, 0),
-    "list[pil]": _list_of(_raw_image, 4),
+    "list[pil]": _list_of(raw_image, 4),
     "list[jpeg]": _list_of(_image, 4),
     "list[png]": _list_of(_image, 4),
     "json": lambda content: json.loads(content.decode()),

@@ -6,16 +6,17 @@ Imports NumPy and pyarrow. A shard keeps the last row groups that it decoded.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from reader.errors import ConfigError, DatasetError
+from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, StoredBytes
 
-__all__ = ["ParquetShard", "begins_parquet", "scan_parquet"]
+__all__ = ["ParquetShard", "begins_parquet", "row_dicts", "scan_parquet"]
 
 _MAGIC = b"PAR1"
 _KEPT = 2  # row groups
@@ -56,7 +57,7 @@ class ParquetShard(Shard):
             self._file = _opened(self.path)
             self._columns = self._file.schema_arrow.names
         self._chosen = [name for name in self._columns if options.wants(name)]
-        self._encoded = options.encoded.intersection(self._chosen)
+        self._encoded = options.encoded
         self._groups: OrderedDict[int, Any] = OrderedDict()  # decoded tables
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
@@ -69,12 +70,8 @@ class ParquetShard(Shard):
             begin = self._ends[group - 1] if group else 0
             with _reading(self.path, DatasetError):
                 table = self._group(group).take(wanted[rows] - begin)
-                for row, sample in zip(rows.tolist(), table.to_pylist(), strict=True):
+                for row, sample in zip(rows.tolist(), row_dicts(table, self._encoded), strict=True):
                     found[row] = sample
-        for sample in found:
-            for name in self._encoded:
-                if isinstance(sample[name], dict) and set(sample[name]) == _PICTURE:
-                    sample[name] = sample[name]["bytes"]
         return found
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
@@ -97,14 +94,25 @@ class ParquetShard(Shard):
         return found
 
 
+def row_dicts(table: Any, encoded: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the rows of a table as dicts of Python values.
+
+    Args:
+        table: of pyarrow.
+        encoded: the columns of which a picture is its bytes.
+    """
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for name in set(encoded).intersection(table.column_names):
+        for row in rows:
+            if isinstance(row[name], dict) and set(row[name]) == _PICTURE:
+                row[name] = row[name]["bytes"]
+    return rows
+
+
 def _opened(path: str) -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError(
-            f"the shard '{path}' is read by pyarrow, which cannot be imported: {error}. Run: pip"
-            ' install "lodreader[tables]"'
-        ) from error
+    required_pyarrow(f"'{path}' is a Parquet file")
+    from pyarrow import parquet
+
     return parquet.ParquetFile(path)
 
 

@@ -11,12 +11,25 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
-from reader.errors import DatasetError
+from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
 
-__all__ = ["Arrays", "ListedShard", "Options", "Shard", "ShardFile", "StoredBytes"]
+__all__ = [
+    "Arrays",
+    "ListedShard",
+    "Options",
+    "Shard",
+    "ShardFile",
+    "StoredBytes",
+    "inner_path",
+    "read_places",
+    "shard_file",
+]
+
+_NUMBER = np.dtype("<u4")  # of a head with places
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -33,6 +46,19 @@ class ShardFile(NamedTuple):
     path: str
     nbytes: int
     mtime_ns: int
+
+
+def shard_file(path: str) -> ShardFile:
+    """Return a file as it is now. OSError: it cannot be read."""
+    found = os.stat(path)  # noqa: PTH116
+    return ShardFile(path, found.st_size, found.st_mtime_ns)
+
+
+def inner_path(folder: str, name: str) -> str:
+    """Return the path of a file that an index names. ConfigError: it is outside of the folder."""
+    if os.path.isabs(name) or ".." in name.split("/"):  # noqa: PTH117
+        raise ConfigError(f"it names the file '{name}', which is outside of its folder")
+    return os.path.join(folder, name)  # noqa: PTH118
 
 
 class ListedShard(NamedTuple):
@@ -58,6 +84,7 @@ class Options(NamedTuple):
         names: of the fields that are wanted, of which a sample may lack some; None: all.
         encoded: those of them that are wanted as bytes, where a shard holds the bytes of a file.
         numbers: those of them that are wanted as arrays, where a shard holds lists of numbers.
+        block_size: how many tokens a sample has; None: as many as were written at once.
     """
 
     check: bool
@@ -65,6 +92,7 @@ class Options(NamedTuple):
     names: frozenset[str] | None = None
     encoded: frozenset[str] = frozenset()
     numbers: frozenset[str] = frozenset()
+    block_size: int | None = None
 
     def wants(self, name: str) -> bool:
         """Whether a field is wanted."""
@@ -124,6 +152,35 @@ class StoredBytes:
                 )
             found += more
         return found
+
+
+def read_places(stored: StoredBytes, count: int, least: int, most: int) -> npt.NDArray[Any]:
+    """Return where samples begin, and the last one ends, as the head of a file says it.
+
+    The numbers are uint32, of little-endian order: how many samples there are, and their places.
+
+    Args:
+        stored: the file.
+        count: how many samples an index.json says it has.
+        least: where samples can begin.
+        most: where they can end.
+
+    Raises:
+        DatasetError: it has another number of samples, or the places cannot be.
+    """
+    head = stored.read(0, _NUMBER.itemsize * (count + 2))
+    numbers = np.frombuffer(head, _NUMBER).astype(np.int64)
+    places = numbers[1:]
+    if numbers[0] != count:
+        raise DatasetError(
+            f"the shard '{stored.path}' has {numbers[0]:,} samples, and index.json says {count:,}"
+        )
+    if places[0] < least or places[-1] > most or (np.diff(places) < 0).any():
+        raise DatasetError(
+            f"the shard '{stored.path}' is damaged: the places of its samples lie outside of it, or"
+            " one before the other. Fetch it again, or write it anew"
+        )
+    return places
 
 
 class Shard(abc.ABC):
