@@ -202,7 +202,7 @@ def litdata_of(folder: Path, samples: list[Any], **options: Any) -> list[Any]:
 
 def tree_of(k: int, rng: np.random.Generator) -> dict[str, Any]:
     torch = installed("torch")
-    from litdata import types as of
+    of = importlib.import_module("litdata.types")
 
     names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
     arrays = {
@@ -232,7 +232,7 @@ def test_trees_of_litdata_are_read_as_by_it(level: str | None, tmp_path: Path) -
     with_stand_ins("litdata")
     rng = np.random.default_rng(0)
     compression, wrap = level.split() if level else (None, None)
-    options = {"compression": compression, "compression_level": wrap}
+    options: dict[str, Any] = {"compression": compression, "compression_level": wrap}
     if wrap == "batch":
         options["compression_batch_size"] = 5
     expected = litdata_of(tmp_path, [tree_of(k, rng) for k in range(40)], **options)
@@ -291,7 +291,7 @@ def test_images_of_litdata_have_its_pixels(tmp_path: Path) -> None:
     from PIL import Image
 
     with_stand_ins("litdata")
-    from litdata import types as of
+    of = importlib.import_module("litdata.types")
 
     rng = np.random.default_rng(0)
 

@@ -420,6 +420,33 @@ def test_rows_of_parquet_are_samples(tmp_path: Path) -> None:
     assert Shards(path).format == "parquet"
 
 
+def test_lists_of_numbers_of_parquet_become_arrays(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    lists = [[k, k + 1, k + 2][: k % 4] for k in range(12)]
+    columns = {
+        "plain": pa.array(lists, pa.list_(pa.int32())),
+        "large": pa.array(lists, pa.large_list(pa.float64())),
+        "fixed": pa.array([[k, -k] for k in range(12)], pa.list_(pa.int8(), 2)),
+        "flags": pa.array([[bool(k % 2)] for k in range(12)]),
+        "one": pa.array(range(12)),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "0.parquet", row_group_size=5)
+    shards = Shards(tmp_path, fields=dict.fromkeys(columns, np.int64))
+    whole = all_of(Shards(tmp_path))
+    for index, sample in enumerate(all_of(shards)):
+        for name, value in sample.items():
+            assert value.dtype == np.int64
+            assert value.tolist() == np.asarray(whole[index][name], np.int64).tolist()
+    nulls = [[1, None], [2]]
+    parquet.write_table(pa.table({"a": nulls, "b": [None, [1]]}), tmp_path / "1.parquet")
+    for name in ("a", "b"):
+        with pytest.raises(DatasetError, match=rf"field '{name}' of sample 0 of the shard"):
+            Shards(tmp_path / "1.parquet", fields={name: np.int64})[0]
+    assert Shards(tmp_path / "1.parquet", fields={"a": np.int64})[1]["a"].tolist() == [2]
+
+
 def test_parquet_files_whose_columns_differ_are_told(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -457,3 +484,23 @@ def test_images_of_pillow_come_from_their_encodings(tmp_path: Path) -> None:
     found = Shards(tmp_path)[0]
     for each in found.values():
         assert (np.asarray(each) == np.asarray(image)).all()
+
+
+@pytest.mark.parametrize("how", ["gz", "bz2", "zst"])
+def test_a_shard_that_is_too_large_decompressed_is_told(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bz2
+
+    content = b'{"a": 1}\n' * (1 << 18)
+    packed = {"gz": gzip.compress, "bz2": bz2.compress}.get(how)
+    if packed is None:
+        pa = pytest.importorskip("pyarrow")
+        packed = lambda plain: pa.compress(plain, codec="zstd", asbytes=True)  # noqa: E731
+    (path := tmp_path / f"t.jsonl.{how}").write_bytes(packed(content))
+    assert len(Shards(path)) == 1 << 18
+    monkeypatch.setattr("reader.shards.formats.compression.MOST_NBYTES", len(content) - 1)
+    for kept in tmp_path.glob(".reader-*"):
+        kept.unlink()
+    with pytest.raises(ConfigError, match=rf"t.jsonl.{how}' has more than 2,359,295 bytes"):
+        Shards(path)

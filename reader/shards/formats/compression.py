@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import zlib
 from typing import Any
 
@@ -21,7 +22,8 @@ _SUFFIXES = {  # of names: how the file is compressed, and the suffix of what is
     ".tgz": ("gz", ".tar"),
     ".tbz2": ("bz2", ".tar"),
 }
-_OURS = {"gz": gzip.decompress, "bz2": bz2.decompress}
+_OURS: dict[str, Any] = {"gz": gzip.open, "bz2": bz2.open}
+_BLOCK = 1 << 20
 MOST_NBYTES = 1 << 33  # of a shard, decompressed
 
 
@@ -85,7 +87,8 @@ def decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> byt
 
 def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> bytes:
     if how in _OURS:
-        return _OURS[how](content)
+        with _OURS[how](io.BytesIO(content)) as file:
+            return _read_within(file, MOST_NBYTES if nbytes is None else nbytes, path)
     if how not in _OF_ARROW:
         known = ", ".join([*_OURS, *_OF_ARROW])
         raise ConfigError(f"the shard '{path}' is compressed by {how!r}, which is none of {known}")
@@ -94,7 +97,21 @@ def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> by
     if nbytes is not None and codec != "lz4":
         return bytes(pa.decompress(content, decompressed_size=nbytes, codec=codec, asbytes=True))
     with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
-        return bytes(stream.read(MOST_NBYTES))
+        return _read_within(stream, MOST_NBYTES, path)
+
+
+def _read_within(file: Any, most: int, path: str) -> bytes:
+    """Return all that a file decompresses to. DatasetError: that is more than `most` bytes."""
+    parts, rest = [], most + 1
+    while rest and (part := file.read(min(rest, _BLOCK))):
+        parts.append(part)
+        rest -= len(part)
+    if not rest:
+        raise DatasetError(
+            f"the shard '{path}' has more than {most:,} bytes decompressed: fetch it again, or"
+            " write smaller shards"
+        )
+    return b"".join(parts)
 
 
 def required_pyarrow(what: str) -> Any:
@@ -104,6 +121,6 @@ def required_pyarrow(what: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"{what}, which pyarrow reads, and it cannot be imported: {error}. Run: pip install"
-            ' "lodreader[tables]"'
+            ' "lodreader[shards]"'
         ) from error
     return pyarrow

@@ -425,11 +425,11 @@ class _RowsShard(Shard):
         self.unpacked_nbytes = max(table.nbytes, len(content))
         self._columns = table.column_names
         self._table = table.select([name for name in self._columns if options.wants(name)])
-        self._encoded = options.encoded
+        self._options = options
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: a row as a dict of Python values; of a picture that is encoded, its bytes."""
-        return row_dicts(self._table.take(np.asarray(positions)), self._encoded)
+        return row_dicts(self._table.take(np.asarray(positions)), self._options)
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""

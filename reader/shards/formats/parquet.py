@@ -6,8 +6,9 @@ Imports NumPy and pyarrow. A shard keeps the last row groups that it decoded.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class ParquetShard(Shard):
             self._file = _opened(self.path)
             self._columns = self._file.schema_arrow.names
         self._chosen = [name for name in self._columns if options.wants(name)]
-        self._encoded = options.encoded
+        self._options = options
         self._groups: OrderedDict[int, Any] = OrderedDict()  # decoded tables
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
@@ -70,7 +71,7 @@ class ParquetShard(Shard):
             begin = self._ends[group - 1] if group else 0
             with _reading(self.path, DatasetError):
                 table = self._group(group).take(wanted[rows] - begin)
-                for row, sample in zip(rows.tolist(), row_dicts(table, self._encoded), strict=True):
+                for row, sample in zip(rows.tolist(), row_dicts(table, self._options), strict=True):
                     found[row] = sample
         return found
 
@@ -94,19 +95,47 @@ class ParquetShard(Shard):
         return found
 
 
-def row_dicts(table: Any, encoded: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table as dicts of Python values.
+def row_dicts(table: Any, options: Options) -> list[dict[str, Any]]:
+    """Return the rows of a table of pyarrow as dicts of Python values.
 
-    Args:
-        table: of pyarrow.
-        encoded: the columns of which a picture is its bytes.
+    Of columns that are wanted encoded a picture is its bytes, and of those that are wanted as
+    arrays a list of numbers is one.
     """
-    rows: list[dict[str, Any]] = table.to_pylist()
-    for name in set(encoded).intersection(table.column_names):
-        for row in rows:
-            if isinstance(row[name], dict) and set(row[name]) == _PICTURE:
-                row[name] = row[name]["bytes"]
-    return rows
+    names = table.column_names
+    columns = [_values(*each, options) for each in zip(table.columns, names, strict=True)]
+    if not columns:
+        return [{} for _ in range(table.num_rows)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: Any, name: str, options: Options) -> list[Any]:
+    """Return the values of a column."""
+    arrays = _arrays(column) if name in options.numbers else None
+    if arrays is not None:
+        return arrays
+    values: list[Any] = column.to_pylist()
+    if name in options.encoded:
+        return [
+            value["bytes"] if isinstance(value, dict) and set(value) == _PICTURE else value
+            for value in values
+        ]
+    return values
+
+
+def _arrays(column: Any) -> list[Any] | None:
+    """Return an array for each list of numbers; None: some are none."""
+    from pyarrow import types
+
+    kind = column.type
+    if column.null_count or not (types.is_list(kind) or types.is_large_list(kind)):
+        return None
+    if not (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+        return None
+    lists = column.combine_chunks()
+    if lists.values.null_count:
+        return None
+    numbers, ends = lists.values.to_numpy(zero_copy_only=False), lists.offsets.to_pylist()
+    return [numbers[begin:end] for begin, end in pairwise(ends)]
 
 
 def _opened(path: str) -> Any:
