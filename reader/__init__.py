@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         concat_ragged,
         random_split,
     )
+    from reader.data.mix import Mix
     from reader.data.without import without
     from reader.engine.worker_pool import WorkerPool
     from reader.errors import (
@@ -109,6 +110,7 @@ __all__ = [
     "LoDTensor",
     "LoDTensorArray",
     "LoadTimeout",
+    "Mix",
     "QueueClosed",
     "QueueKilled",
     "RaggedFields",
@@ -166,6 +168,7 @@ _HOMES = {
             Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset WeightedRandomSampler
             concat_ragged random_split
         """,
+        "reader.data.mix": "Mix",
         "reader.data.without": "without",
         "reader.formats.record_io": "RecordIO RecordWriter",
         "reader.formats.table_rows": "TableRows",

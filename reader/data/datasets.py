@@ -222,24 +222,30 @@ def as_datasets(taker: str, datasets: Any, names: Sequence[str] = ()) -> list[An
     if not found:
         raise ConfigError(f"{taker} takes one dataset or more, got none. Pass a list of datasets.")
     for position, dataset in enumerate(found):
-        where = f" for {names[position]!r}" if names else f" at position {position}"
-        refuse_text(f"{taker} takes datasets", dataset, where)
+        refuse_text(f"{taker} takes datasets", dataset, _where(names, position))
     return found
 
 
 def map_style(
-    taker: str, datasets: Any, remedy: str = "Chain iterable ones by ChainDataset"
+    taker: str,
+    datasets: Any,
+    remedy: str = "Chain iterable ones by ChainDataset",
+    names: Sequence[str] = (),
 ) -> list[Any]:
     """Return `datasets` as a list of one or more, all of them map-style."""
-    found = as_datasets(taker, datasets)
+    found = as_datasets(taker, datasets, names)
     for position, dataset in enumerate(found):
         by_index = all(hasattr(type(dataset), name) for name in ("__getitem__", "__len__"))
         if isinstance(dataset, type) or is_iterable_dataset(dataset) or not by_index:
             raise ConfigTypeError(
                 f"{taker} takes map-style datasets, with __getitem__ and __len__, got"
-                f" {got(dataset)} at position {position}. {remedy}."
+                f" {got(dataset)}{_where(names, position)}. {remedy}."
             )
     return found
+
+
+def _where(names: Sequence[str], position: int) -> str:
+    return f" for {names[position]!r}" if names else f" at position {position}"
 
 
 def _joined(samples: Iterable[Any]) -> tuple[Any, ...]:

@@ -277,6 +277,20 @@ class ShardImages(Dataset[Any]):
         self.shards = shards
         self._fields = fields
 
+    @property
+    def starts(self) -> Sequence[int]:
+        """The first sample of each shard, and how many samples there are: an array of int64."""
+        return self.shards.starts
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all files."""
+        return self.shards.nbytes
+
+    def origin(self, index: int) -> Origin:
+        """Return where a sample comes from."""
+        return self.shards.origin(index)
+
     def __len__(self) -> int:
         return len(self.shards)
 

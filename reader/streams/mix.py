@@ -1,6 +1,6 @@
 """Mix datasets in exact shares: `mix`, and its stream for streams.
 
-Imports `reader.streams.mixed_dataset` for the schedule and the stream wrapper. A MixIterator
+Imports `reader.data.mix` for the schedule, and the stream wrapper. A MixIterator
 belongs to one worker; each worker mixes its own shares of the streams.
 """
 
@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from reader.data.datasets import as_datasets, map_style
 from reader.data.iterable import is_iterable_dataset
-from reader.data.weighted_sampler import place_of
-from reader.errors import ConfigError, ConfigTypeError, StateError, got
-from reader.streams.mixed_dataset import (
-    MixedDataset,
+from reader.data.mix import (
+    Mix,
     MixSchedule,
     as_stop,
     cycle_counts,
+    is_schedule,
+    listed,
+    named_datasets,
 )
+from reader.data.weighted_sampler import place_of
+from reader.errors import ConfigError, StateError, got
 from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
 
 __all__ = ["MixedStream", "mix"]
@@ -29,15 +31,11 @@ def mix(
     weights: Any = None,
     stop: Literal["first", "last", "all"] = "first",
     seed: int | None = None,
-) -> MixedDataset | MixedStream:
-    """Mix datasets in exact shares: map-style datasets into one, or streams into one stream.
+) -> Mix | MixedStream:
+    """Mix datasets in exact shares: map-style datasets into a `Mix`, or streams into one stream.
 
     The order of sources is fixed, not random: after any n samples, the count of each source differs
     from its share of n by less than one. It is the same in every epoch and every run.
-
-    A mix of map-style datasets is map-style, for any sampler and any number of workers and ranks;
-    it finds any sample in constant time. Without `shuffle` samples come in the order of the mix,
-    and those of a source in their order 0, 1, 2, ...
 
     A mix of streams draws from each; each worker mixes its own shares, and a source ends for a
     worker when the worker's share ends. Its iterators have a state if all sources have one: then a
@@ -47,9 +45,9 @@ def mix(
         datasets: map-style datasets, or iterable ones; not both. A dict names them: errors and
             states then use the names.
         weights: a positive number for each, of any sum, in a list, or in a dict by the names of the
-            datasets; None: equal shares. Shares are exact if all weights are multiples of one
-            number, such as 0.7, 0.2 and 0.1, and sum to 65536 times it at most; others are rounded,
-            by less than 1/65536.
+            datasets; None: equal shares. Or, for map-style datasets, a schedule: see `Mix`. Shares
+            are exact if all weights are multiples of one number, such as 0.7, 0.2 and 0.1, and sum
+            to 65536 times it at most; others are rounded, by less than 1/65536.
         stop: where the mix ends. "first": at the first source that has no sample left when one is
             due. "last": when that has happened to each source; until then a source that ended
             starts again, so that its samples repeat. "all": likewise, but a source that ended is
@@ -68,15 +66,8 @@ def mix(
     >>> len(mix([web, code])), len(mix([web, code], stop="last"))
     (7, 12)
     """
-    names: list[str] = []
-    if isinstance(datasets, Mapping):
-        names = _as_names(datasets)
-        datasets = list(datasets.values())
-    sources = as_datasets("mix", datasets, names)
-    stop_at = as_stop(stop)
-    if isinstance(weights, Mapping):
-        weights = _by_name(weights, names)
-    counts = cycle_counts(len(sources), weights, names)
+    names, sources = named_datasets("mix", datasets)
+    stop_at = as_stop(stop, ("first", "last", "all"))
     streams = [is_iterable_dataset(source) or isinstance(source, Iterator) for source in sources]
     if any(streams) and not all(streams):
         here, there = streams.index(True), streams.index(False)
@@ -87,44 +78,21 @@ def mix(
             " __iter__ returns reader.shard(dataset)."
         )
     if not any(streams):
-        return MixedDataset(map_style("mix", sources), counts, stop_at, seed, names)
+        whole = dict(zip(names, sources, strict=True)) if names else sources
+        return Mix(whole, weights, stop=stop, seed=seed)
     if seed is not None:
         raise ConfigError(
             f"seed={seed!r} orders the samples of map-style datasets by their indices, and streams"
             " have none. Shuffle the mix by reader.shuffle_buffer."
         )
-    return MixedStream([as_stream("mix", source) for source in sources], counts, stop_at, names)
-
-
-def _as_names(datasets: Mapping[Any, Any]) -> list[str]:
-    for name in datasets:
-        if not isinstance(name, str):
-            raise ConfigTypeError(
-                f"the keys of datasets are the names of sources, strings, got {got(name)}. Pass"
-                f" {{{str(name)!r}: dataset}}, or list(datasets.values()) for sources without names"
-            )
-    return list(datasets)
-
-
-def _by_name(weights: Mapping[Any, Any], names: list[str]) -> list[Any]:
-    if not names:
+    if is_schedule(weights):
         raise ConfigError(
-            f"weights by name are for datasets by name, got the weights of"
-            f" {_listed(weights)} and a list of datasets. Pass both as dicts, or both as lists"
+            "weights that change, a list of (sample, weights), are for map-style datasets: each"
+            " worker mixes its own shares of streams, and counts its own samples alone. Pass one"
+            " weight for each stream"
         )
-    missing = [name for name in names if name not in weights]
-    unknown = [name for name in weights if name not in names]
-    for wrong, what in ((unknown, "weights of unknown sources"), (missing, "no weight of")):
-        if wrong:
-            raise ConfigError(
-                f"mix got {what} {_listed(wrong)}. The sources are {_listed(names)}: pass a weight"
-                " for each of them"
-            )
-    return [weights[name] for name in names]
-
-
-def _listed(names: Iterable[Any]) -> str:
-    return ", ".join(map(repr, names))
+    counts = cycle_counts(len(sources), weights, names)
+    return MixedStream([as_stream("mix", source) for source in sources], counts, stop_at, names)
 
 
 class MixedStream(StreamWrapper):
@@ -236,8 +204,8 @@ class MixIterator(WrapperIterator):
         (names,) = read_state({"names": [], **state}, names=list)
         if names and self._names and names != self._names:
             raise StateError(
-                f"the state is that of a mix of the sources {_listed(names)}, and this one has"
-                f" {_listed(self._names)}. Pass those of the mix that was saved, in its order."
+                f"the state is that of a mix of the sources {listed(names)}, and this one has"
+                f" {listed(self._names)}. Pass those of the mix that was saved, in its order."
             )
         if (counts, stop) != (self._counts, self._stop):
             raise StateError(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue BucketBatchSampler ChainDataset CollateError
 ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler DistributedSampler ImageError InternalError IterableDataset LoDTensor
-LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler Ray ReaderError
+LoDTensorArray LoadTimeout Mix QueueClosed QueueKilled RaggedFields RandomSampler Ray ReaderError
 RecordIO RecordWriter SampleIndexError Sampler SamplerError SequenceSampler ShardOrder Shards
 StateError Subset
 SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo

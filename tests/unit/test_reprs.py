@@ -29,7 +29,7 @@ SAID: dict[str, Any] = {
     ),
     "ShuffledStream(size=4)": reader.shuffle_buffer(RangeStream(3), 4),
     "RebatchedStream(size=2, drop_last=False)": reader.rebatch(RangeStream(3), 2),
-    "MixedDataset(16, stop='first')": reader.mix([ROWS, ROWS]),
+    "Mix(16, stop='first')": reader.mix([ROWS, ROWS]),
 }
 
 

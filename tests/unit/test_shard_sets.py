@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reader import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, ShardOrder, Shards
+from reader.data.windowed_order import WindowedOrder
 from reader.shards.paths import expanded, named
-from reader.shards.shard_order import WindowedOrder
 from tests.shard_files import make_tar
 
 
