@@ -147,8 +147,7 @@ class Mix(Dataset[Any]):
         limit = _as_limit(self.stop, length)
         self._stretches, self._length = _cut(plan, self._lengths, self.stop, limit, self.names)
         self._windows = self._checked_windows(window)
-        # by source: the windowed order of its newest pass, and which one that is
-        self._windowed: list[tuple[tuple[int, int], Order] | None] = [None] * len(self.datasets)
+        self._newest = [_NO_ORDER] * len(self.datasets)
 
     def _checked_windows(self, window: Any) -> list[int | None]:
         """Return how many samples a group has, by source; None: all of the source's."""
@@ -207,20 +206,22 @@ class Mix(Dataset[Any]):
         source = sources[number]
         passes, position = divmod(given[source] + before, self._lengths[source])
         if self._seed is not None:
-            position = self._order(self._seed, source, passes)[position]
+            newest = self._newest[source]
+            if newest.passes != passes or newest.epoch != self._epoch:
+                newest = self._ordered(self._seed, source, passes)
+                self._newest[source] = newest  # threads may all do so, with equal values
+            position = newest.order[position]
         return source, position
 
-    def _order(self, seed: int, source: int, passes: int) -> Order:
+    def _ordered(self, seed: int, source: int, passes: int) -> _Ordered:
         """Return the random order of a source when it has begun anew `passes` times."""
-        part, window = source + 1 << 32 | passes, self._windows[source]
+        epoch, window = self._epoch, self._windows[source]
+        part = source + 1 << 32 | passes
         if window is None:
-            return _shuffled(self._lengths[source], seed, self._epoch, part)
-        key, kept = (self._epoch, passes), self._windowed[source]
-        if kept is None or kept[0] != key:  # threads may both make it, of equal values
-            seed = order_key(seed, self._epoch, part) % SEED_LIMIT
-            starts = starts_of(sharded(self.datasets[source]))
-            kept = self._windowed[source] = key, WindowedOrder(starts, window, seed, self._epoch)
-        return kept[1]
+            return _Ordered(epoch, passes, _shuffled(self._lengths[source], seed, epoch, part))
+        starts = starts_of(sharded(self.datasets[source]))
+        own_seed = order_key(seed, epoch, part) % SEED_LIMIT
+        return _Ordered(epoch, passes, WindowedOrder(starts, window, own_seed, epoch))
 
     def __len__(self) -> int:
         return self._length
@@ -231,8 +232,19 @@ class Mix(Dataset[Any]):
         set_epoch_of(epoch, *self.datasets)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy in another process gets: it makes its windowed orders itself."""
-        return {**self.__dict__, "_windowed": [None] * len(self.datasets)}
+        """Return what a copy in another process gets: it makes its orders itself."""
+        return {**self.__dict__, "_newest": [_NO_ORDER] * len(self.datasets)}
+
+
+class _Ordered(NamedTuple):
+    """The order of one pass of a source."""
+
+    epoch: int
+    passes: int  # how many times the source has begun anew
+    order: Order
+
+
+_NO_ORDER = _Ordered(-1, -1, ())  # type: ignore[arg-type]  # of no epoch
 
 
 @functools.lru_cache(256)
