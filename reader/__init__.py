@@ -50,7 +50,6 @@ if TYPE_CHECKING:
         concat_ragged,
         random_split,
     )
-    from reader.data.mix import Mix
     from reader.data.without import without
     from reader.engine.worker_pool import WorkerPool
     from reader.errors import (
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     from reader.shards.write_shards import write_shards
     from reader.sharing.share import share
     from reader.streams.mix import mix
+    from reader.streams.mixed_dataset import Mix
     from reader.streams.rebatch import rebatch
     from reader.streams.shard import shard
     from reader.streams.shuffle_buffer import shuffle_buffer
@@ -168,7 +168,7 @@ _HOMES = {
             Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset WeightedRandomSampler
             concat_ragged random_split
         """,
-        "reader.data.mix": "Mix",
+        "reader.streams.mixed_dataset": "Mix",
         "reader.data.without": "without",
         "reader.formats.record_io": "RecordIO RecordWriter",
         "reader.formats.table_rows": "TableRows",

@@ -29,6 +29,7 @@ __all__ = [
     "fresh_seed",
     "order_key",
     "order_rng",
+    "repetition_seed",
     "sample_rng",
     "seed_known_libraries",
     "torch_seed",
@@ -37,6 +38,7 @@ __all__ = [
 # The purposes of random numbers. The key has it, so that no two purposes share numbers.
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
 _PERMUTATION, _DRAWS = 4, 5
+_REPETITION = 6
 _WORD = 0xFFFF_FFFF
 _INT64_MAX = 2**63 - 1  # a dataset may return its seed as a sample, which must fit an int64
 
@@ -113,6 +115,18 @@ def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
     """Return the generator that shuffles `epoch`. Without `seed` the system seeds it."""
     key = np.random.SeedSequence() if seed is None else _key(_ORDER, seed, epoch, 0)
     return np.random.Generator(np.random.Philox(key))
+
+
+@functools.lru_cache(64)
+def repetition_seed(seed: int, number: int, count: int) -> int:
+    """Return the seed, in [0, 2**63), of samples that come again in an epoch.
+
+    Args:
+        seed: that of the samples when they first come, in [0, 2**64).
+        number: how often they came before, from 1.
+        count: how many samples come again.
+    """
+    return int(philox_key(_REPETITION, seed, count, number)[0]) & _INT64_MAX
 
 
 def order_key(seed: int, epoch: int, part: int = 0) -> int:

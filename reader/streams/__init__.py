@@ -1,1 +1,1 @@
-"""Streams that wrap others or divide them: mix, shuffle_buffer, rebatch, shard."""
+"""Mixes of datasets, and streams that wrap others or divide them."""

@@ -1,6 +1,6 @@
 """Mix datasets in exact shares: `mix`, and its stream for streams.
 
-Imports `reader.data.mix` for the schedule, and the stream wrapper. A MixIterator
+Imports `reader.streams.mixed_dataset` for the schedule, and the stream wrapper. A MixIterator
 belongs to one worker; each worker mixes its own shares of the streams.
 """
 
@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reader.data.iterable import is_iterable_dataset
-from reader.data.mix import (
+from reader.data.weighted_sampler import place_of
+from reader.errors import ConfigError, StateError, got
+from reader.streams.mixed_dataset import (
     Mix,
     MixSchedule,
     as_stop,
@@ -19,8 +21,6 @@ from reader.data.mix import (
     listed,
     named_datasets,
 )
-from reader.data.weighted_sampler import place_of
-from reader.errors import ConfigError, StateError, got
 from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
 
 __all__ = ["MixedStream", "mix"]

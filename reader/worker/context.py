@@ -74,6 +74,30 @@ def no_sample_rng(why: str) -> Iterator[None]:
         _state.refused = before
 
 
+class Repetition:
+    """Gives `sample_rng` other numbers in this thread: samples come again in their epoch.
+
+    Args:
+        number: how often they came before; 0 changes nothing.
+        count: how many samples come again. It tells a repetition from one inside of it, which is
+            of fewer.
+    """
+
+    __slots__ = ("_before", "_count", "_number")
+
+    def __init__(self, number: int, count: int) -> None:
+        self._number, self._count = number, count
+
+    def __enter__(self) -> None:
+        self._before = _state.task
+        if self._before is not None and self._number:
+            base_seed, epoch = self._before
+            _state.task = (seeds.repetition_seed(base_seed, self._number, self._count), epoch)
+
+    def __exit__(self, *_: object) -> None:
+        _state.task = self._before
+
+
 def is_refused() -> bool:
     """Whether `sample_rng` refuses in this thread now."""
     return _state.refused is not None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import reader
 from reader import ConfigError, ConfigTypeError, IterableDataset, Mix, Shards, TokenWindows
-from reader.data.mix import MixSchedule
+from reader.streams.mixed_dataset import MixSchedule
 from tests.shard_files import make_tar
 from tests.streams import Items
 
@@ -292,6 +292,33 @@ def test_origin_is_none_where_a_source_has_no_such_method() -> None:
     ]
     with pytest.raises(reader.SampleIndexError, match="got index 8 of a mix of 8 samples"):
         mixed.origin(8)
+
+
+class Noise(Labelled):
+    """Samples are random numbers of `sample_rng`."""
+
+    def __getitem__(self, index: int) -> float:
+        return float(reader.sample_rng(index).random())
+
+
+class ManyNoise(Noise):
+    def __getitems__(self, indices: list[int]) -> list[float]:
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("kind", [Noise, ManyNoise])
+def test_06_a_sample_that_comes_again_has_random_numbers_of_its_own(kind: Any) -> None:
+    def numbers(mixed: Any, workers: int) -> list[float]:
+        with reader.DataLoader(mixed, batch_size=5, seed=1, num_workers=workers) as loader:
+            return [float(each) for batch in loader for each in batch]
+
+    mixed = Mix([kind(0, 4)], stop="never", length=22)
+    found = numbers(mixed, 0)
+    assert len(set(found)) == 22
+    assert found[:4] == numbers(kind(0, 4), 0)  # as without a mix
+    assert numbers(mixed, 2) == found
+    inner = Mix([kind(0, 2)], stop="never", length=4)
+    assert len(set(numbers(Mix([inner], stop="never", length=12), 0))) == 12
 
 
 # ---- bad input ---------------------------------------------------------------------------------

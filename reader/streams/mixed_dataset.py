@@ -1,7 +1,7 @@
 """Map-style datasets mixed in exact shares: `Mix`, its weights and its schedule.
 
-Imports the checks, NumPy, the orders and the other datasets. A schedule never changes once it is
-made; a Mix holds the datasets in `datasets` and copies no sample. Streams are mixed by
+Imports NumPy, the datasets, the orders, and the worker's context. A schedule never changes once it
+is made; a Mix holds the datasets in `datasets` and copies no sample. Streams are mixed by
 `reader.streams.mix`.
 """
 
@@ -24,10 +24,11 @@ from reader.data.dataset import Dataset
 from reader.data.datasets import as_datasets, map_style
 from reader.data.weighted_sampler import checked_weights, place_of
 from reader.data.windowed_order import WindowedOrder, as_window, sharded, starts_of
-from reader.data.wrapped import fetch_located, if_any_has, set_epoch_of
+from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 from reader.random.permutation import Order, Permutation
 from reader.random.seeds import order_key
+from reader.worker.context import Repetition
 
 __all__ = [
     "Mix",
@@ -73,6 +74,9 @@ class Mix(Dataset[Any]):
     from its share of n by less than one. It is the same in every epoch and every run. Without
     `seed` the samples of a source come in their order 0, 1, 2, ... A mix is map-style, for any
     sampler and any number of workers and ranks, and finds any sample at once.
+
+    A sample that comes again in an epoch has other numbers of `sample_rng`, and so other random
+    augmentation.
 
     Weights may change: ``weights=[(0, first), (1_000_000, then)]`` has the shares `then` from
     sample 1,000,000 of the mix on. Shares are exact within each stretch of such a schedule. Each
@@ -170,7 +174,10 @@ class Mix(Dataset[Any]):
         return [None if each is None else as_window(window, each) for each in found]
 
     def __getitem__(self, index: int, /) -> Any:
-        source, position = self._locate(index)
+        source, position, passes = self._locate(index)
+        if passes:
+            with Repetition(passes, self._lengths[source]):
+                return self.datasets[source][position]
         return self.datasets[source][position]
 
     @property
@@ -179,17 +186,26 @@ class Mix(Dataset[Any]):
         return if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Iterable[int]) -> list[Any]:
-        return fetch_located(self.datasets, [self._locate(index) for index in indices])
+        wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by source and pass
+        for row, index in enumerate(indices):
+            source, position, passes = self._locate(index)
+            wanted.setdefault((source, passes), []).append((row, position))
+        samples: dict[int, Any] = {}
+        for (source, passes), rows in wanted.items():
+            with Repetition(passes, self._lengths[source]):
+                found = fetch_many(self.datasets[source], [position for _, position in rows])
+            samples |= {row: sample for (row, _), sample in zip(rows, found, strict=True)}
+        return [samples[row] for row in range(len(samples))]
 
     def origin(self, index: int) -> MixOrigin:
         """Return where a sample comes from; a negative index counts from the end."""
-        source, position = self._locate(index)
+        source, position, _ = self._locate(index)
         own = getattr(self.datasets[source], "origin", None)
         name = self.names[source] if self.names else source
         return MixOrigin(name, position, own(position) if callable(own) else None)
 
-    def _locate(self, index: int) -> tuple[int, int]:
-        """Return the number of the source of sample `index`, and the index in the source."""
+    def _locate(self, index: int) -> tuple[int, int, int]:
+        """Return the source of sample `index`, the position in it, and how often it began anew."""
         count = self._length
         if not -count <= index < count:
             raise SampleIndexError(
@@ -211,7 +227,7 @@ class Mix(Dataset[Any]):
                 newest = self._ordered(self._seed, source, passes)
                 self._newest[source] = newest  # threads may all do so, with equal values
             position = newest.order[position]
-        return source, position
+        return source, position, passes
 
     def _ordered(self, seed: int, source: int, passes: int) -> _Ordered:
         """Return the random order of a source when it has begun anew `passes` times."""
