@@ -292,6 +292,7 @@ def as_stop(stop: Any, stops: Sequence[str]) -> str:
         raise ConfigError(
             f"stop must be one of {', '.join(map(repr, stops))}, got {got(stop)}. "
             + "; ".join(f"{name!r} {_STOPS[name]}" for name in stops)
+            + ("" if "never" in stops else ". reader.Mix has 'never', too, for map-style datasets")
         )
     return stop
 

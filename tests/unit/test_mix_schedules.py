@@ -480,7 +480,5 @@ def test_streams_take_weights_that_stay() -> None:
         ConfigError, match=r"weights that change, a list of \(sample, weights\), are"
     ):
         reader.mix([Items("ab"), Items("cd")], [(0, [1, 1]), (2, [1, 3])])
-    with pytest.raises(
-        ConfigError, match="stop must be one of 'first', 'last', 'all', got 'never'"
-    ):
+    with pytest.raises(ConfigError, match=r"'all', got 'never' .* reader\.Mix has 'never', too"):
         reader.mix([Items("ab")], stop="never")  # type: ignore[arg-type]

@@ -292,6 +292,9 @@ def test_a_windowed_order_has_each_sample_once_and_opens_anywhere(
     order = WindowedOrder(starts, window, seed, 1)
     whole = order.take(0, len(order))
     assert sorted(whole.tolist()) == list(range(sum(lengths)))
+    alone = WindowedOrder(starts, window, seed, 1)
+    backwards = [alone[place] for place in reversed(range(len(whole)))]
+    assert backwards == whole[::-1].tolist()
     begin, stop = data.draw(st.integers(0, 400)), data.draw(st.integers(0, 400))
     step = data.draw(st.integers(1, 9))
     assert order.take(begin, stop, step).tolist() == whole[begin:stop:step].tolist()
