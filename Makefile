@@ -44,7 +44,7 @@ help:
 	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
 	@echo "make gluon    tests and speed beside MXNet 1.9.1, in an environment of its own"
 	@echo "make augmentation  tests beside Albumentations and OpenCV, in an environment of its own"
-	@echo "make shard-libraries  shards that WebDataset, Streaming, LitData and TFRecord wrote"
+	@echo "make shard-libraries  shards that WebDataset, Streaming, LitData, TFRecord, ArrayRecord wrote"
 	@echo "make cluster  tests of workers on Ray, in an environment of its own"
 	@echo "make demo-cluster  the digits again, with workers on a cluster of Ray of which a node is killed"
 	@echo "make integrations  tests beside Lightning, transformers and VisualDL, in an environment of its own"

@@ -15,7 +15,7 @@ from typing import Any
 from reader.errors import ConfigError, ConfigTypeError, got, printable
 from reader.files import open_regular
 
-__all__ = ["EXTENSIONS", "find_classes", "find_samples"]
+__all__ = ["EXTENSIONS", "find_classes", "find_samples", "names_below"]
 
 # torchvision's, so that a program lists the same files
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -133,7 +133,8 @@ class _Search:
         """Return the paths of the files below a folder: folders by name, and the files of each."""
         if not Path(folder).is_dir():
             return []
-        names = self._walk(folder)
+        names, loops = names_below(folder, self._above)
+        self._loops += loops
         paths: list[str] = []
         for inner in sorted(names):
             for name in sorted(names[inner]):
@@ -141,29 +142,6 @@ class _Search:
                 if self._takes(name, path):
                     paths.append(path)
         return paths
-
-    def _walk(self, folder: str) -> dict[str, list[str]]:
-        """Return the names of the files in each folder below; links are followed."""
-        names: dict[str, list[str]] = {}
-        waiting = [(folder, self._above)]
-        while waiting:
-            folder, above = waiting.pop()
-            try:
-                here = above | {_identity(Path(folder).stat())}
-                files = names[folder] = []
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if not _is_folder(entry):
-                            files.append(entry.name)
-                        elif entry.is_symlink() and _identity(entry.stat()) in here:
-                            self._loops.append(entry.path)
-                        else:
-                            waiting.append((entry.path, here))
-            except OSError as error:
-                raise ConfigError(
-                    f"'{folder}' cannot be read: {error}. Its images would be missing"
-                ) from error
-        return names
 
     def _takes(self, name: str, path: str) -> bool:
         if self._is_valid_file is not None:
@@ -205,6 +183,45 @@ class _Search:
             )
         for text in said:
             warnings.warn(printable(f"ImageFolder of '{self._root}': {text}"), stacklevel=4)
+
+
+def names_below(
+    folder: str, above: frozenset[_Identity] | None = None
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Find the files in a folder and in those below it; links are followed.
+
+    Args:
+        folder: to begin with.
+        above: the identities of the folders that it lies in; None: they are found.
+
+    Returns:
+        The names of the files in each folder, and the links that are not followed, since they lead
+        back to a folder that they lie in.
+
+    Raises:
+        ConfigError: a folder cannot be read.
+    """
+    names: dict[str, list[str]] = {}
+    loops: list[str] = []
+    waiting = [(folder, _identities_above(folder) if above is None else above)]
+    while waiting:
+        folder, above = waiting.pop()
+        try:
+            here = above | {_identity(Path(folder).stat())}
+            files = names[folder] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not _is_folder(entry):
+                        files.append(entry.name)
+                    elif entry.is_symlink() and _identity(entry.stat()) in here:
+                        loops.append(entry.path)
+                    else:
+                        waiting.append((entry.path, here))
+        except OSError as error:
+            raise ConfigError(
+                f"'{folder}' cannot be read: {error}. Its files would be missing"
+            ) from error
+    return names, loops
 
 
 def _identity(found: os.stat_result) -> _Identity:

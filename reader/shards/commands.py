@@ -123,7 +123,7 @@ def _index(options: Any) -> int:
     shards = Shards(options.path, options.format, index=options.index)
     print(_summary(shards))
     if FORMATS[shards.format].scan is None:
-        print("its own index.json says where the samples lie: no other index is needed")
+        print("their folder says what is in them: no other index is needed")
         return 0
     if shards.index_file is None:
         raise ConfigError(

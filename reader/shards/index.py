@@ -35,6 +35,7 @@ _VERSION = 1
 _HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
 _THREADS = 8
 COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
+_Arrays = dict[str, npt.NDArray[Any]]
 
 
 class SetIndex:
@@ -114,7 +115,8 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
     files = [file_of(each.path) for each in shards]
     if form.scan is None:
         notes = [each.note for each in shards]
-        return _made(form, files, counts_of(shards), notes, {}, {}, None)
+        arrays, bounds = _joined([each.arrays for each in shards])
+        return _made(form, files, counts_of(shards), notes, arrays, bounds, None)
     return _scanned(form, files, folder, options.check)
 
 
@@ -142,8 +144,7 @@ def counts_of(found: Iterable[ListedShard]) -> list[int]:
     for listed in found:
         if listed.samples is None:
             raise ConfigError(
-                f"'{listed.path}' is a file of a set that its index.json describes: pass the folder"
-                " of both"
+                f"'{listed.path}' is a file of a set that its folder describes: pass the folder"
             )
         counts.append(listed.samples)
     return counts
@@ -175,6 +176,9 @@ def _listed(
 
 def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Format, ListedShard]]:
     """Return the shards of a folder: those of its index.json, or its files of a known format."""
+    lists = FORMATS[kind].list_folder if kind else None
+    if kind and lists:
+        return [(FORMATS[kind], each) for each in lists(folder)]
     indexed = None if kind and FORMATS[kind].read is None else read_index(folder, options)
     if indexed is not None:
         form, listed = indexed
@@ -233,9 +237,18 @@ def _made(
     return SetIndex(form.name, files, starts, notes, arrays, bounds, place)
 
 
-# -- indices that are kept ------------------------------------------------------------------------
+def _joined(shards: Sequence[Arrays]) -> tuple[_Arrays, _Arrays]:
+    """Return the arrays of all shards, one behind the other, and where those of each begin."""
+    arrays, bounds = {}, {}
+    for name in dict.fromkeys(name for each in shards for name in each):
+        parts = [each[name] for each in shards if name in each]
+        arrays[name] = np.concatenate(parts)
+        sizes = (len(each[name]) if name in each else 0 for each in shards)
+        bounds[name] = np.cumsum([0, *sizes], dtype=np.int64)
+    return arrays, bounds
 
-_Scanned = dict[str, npt.NDArray[Any]]
+
+# -- indices that are kept ------------------------------------------------------------------------
 
 
 def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bool) -> SetIndex:
@@ -244,7 +257,7 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
     kept = _read_kept(place, form.name)
     missing = [each for each in files if _stamp(each) not in kept]
 
-    def scan(file: ShardFile) -> _Scanned:
+    def scan(file: ShardFile) -> _Arrays:
         try:
             return form.scan(stored_bytes(file), check)  # type: ignore[misc]
         except DatasetError as error:
@@ -255,18 +268,13 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
             kept[_stamp(file)] = arrays
     shards = [kept[_stamp(each)] for each in files]
     _check_columns(files, shards)
-    names = list(shards[0])
-    arrays = {name: np.concatenate([each[name] for each in shards]) for name in names}
-    bounds = {
-        name: np.cumsum([0, *(len(each[name]) for each in shards)], dtype=np.int64)
-        for name in names
-    }
+    arrays, bounds = _joined(shards)
     is_kept = not missing or _keep(place, form.name, files, arrays, bounds, folder is not None)
     counts = [int(each[COUNT][0]) for each in shards]
     return _made(form, files, counts, [], arrays, bounds, place if is_kept else None)
 
 
-def _check_columns(files: list[ShardFile], shards: list[_Scanned]) -> None:
+def _check_columns(files: list[ShardFile], shards: list[_Arrays]) -> None:
     """Raise ConfigError where the columns of two shards differ, of formats that have columns."""
     if _COLUMNS not in shards[0]:
         return
@@ -334,7 +342,7 @@ def _keep(
     return True
 
 
-def _read_kept(place: str, kind: str) -> dict[tuple[Any, ...], _Scanned]:
+def _read_kept(place: str, kind: str) -> dict[tuple[Any, ...], _Arrays]:
     """Return what an index that is kept says of each file; nothing where it is damaged."""
     try:
         with open(place, "rb", opener=open_regular) as file:

@@ -60,6 +60,9 @@ class Shards(Dataset[Any]):
     - "tfrecord": a dict of lists by feature, of `tf.train.Example`.
     - "parquet": the row as a dict of Python values, nested ones too.
     - "jsonl": what the line holds.
+    - "array_record": the record's bytes, which are the field "bytes".
+    - "files", if it is asked for: a dict of "file", which is a path in the folder, and "bytes",
+      with what the line of the folder's index.jsonl has, if there is one. The folder is one shard.
 
     Args:
         path: of a file, or of a folder with shards or with an index.json; a pattern, such as
@@ -131,7 +134,7 @@ class Shards(Dataset[Any]):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all files."""
+        """The bytes of all files; of the format "files" those of what lists them."""
         return self._set.nbytes
 
     @property

@@ -21,7 +21,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from reader import Shards
+from reader import ConfigError, DataLoader, Shards
+from tests.unit.test_shard_formats import told_or_read
 
 
 def installed(name: str) -> Any:
@@ -398,3 +399,46 @@ def test_tfrecords_have_the_features_of_their_library(tmp_path: Path) -> None:
                 assert [bytes(value)] == other[name]
             else:
                 assert np.ravel(value).tolist() == np.asarray(other[name], value.dtype).tolist()
+
+
+# -- ArrayRecord ----------------------------------------------------------------------------------
+
+
+def array_record_of(path: Path, records: list[bytes], options: str) -> Path:
+    installed("array_record")
+    write = importlib.import_module("array_record.python.array_record_module").ArrayRecordWriter
+    writer = write(str(path), options)
+    for each in records:
+        writer.write(each)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("options", ["group_size:1", "group_size:8,uncompressed", "group_size:4"])
+def test_array_records_have_their_bytes_by_position(options: str, tmp_path: Path) -> None:
+    records = [os.urandom(k % 50) + b"x" * k for k in range(200)]
+    array_record_of(tmp_path / "train.array_record-00000-of-00002", records[:150], options)
+    array_record_of(tmp_path / "train.array_record-00001-of-00002", records[150:], options)
+    found = Shards(tmp_path)
+    assert (len(found), found.format) == (200, "array_record")
+    assert found.__getitems__(range(200)) == records
+    assert found.__getitems__([199, 3, 150, 3]) == [records[k] for k in (199, 3, 150, 3)]
+    assert found.origin(151).position == 1
+    sizes = Shards(tmp_path, fields={"bytes": len})
+    assert pickle.loads(pickle.dumps(sizes))[170] == {"bytes": len(records[170])}
+    with DataLoader(found, batch_size=7, num_workers=2, collate_fn=list) as loader:
+        assert [each for batch in loader for each in batch] == records
+
+
+def test_a_damaged_array_record_is_told_or_has_its_records(tmp_path: Path) -> None:
+    records = [b"record %d" % k * (k % 5) for k in range(40)]
+    path = array_record_of(tmp_path / "t.array_record", records, "group_size:1")
+    content = path.read_bytes()
+    used = [at for at, byte in enumerate(content) if byte]
+    for at in [*used[::11], 64, 30_000, 66_000]:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :])
+        assert told_or_read(path, tmp_path / "kept", "t.array_record") in (None, records)
+    for length in [*range(0, len(content), 3001), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(ConfigError, match=r"t.array_record"):
+            Shards(path)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, got
 from reader.files import open_regular
+from reader.shards.formats.array_record import (
+    ArrayRecordShard,
+    begins_array_record,
+    scan_array_record,
+)
 from reader.shards.formats.compression import packed_of, stored_bytes
+from reader.shards.formats.files import list_files, open_files
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
 from reader.shards.formats.litdata import describes_litdata, open_litdata, read_litdata
 from reader.shards.formats.mds import describes_mds, open_mds, read_mds
@@ -39,6 +45,7 @@ class Format(NamedTuple):
         open: returns a shard, of a file, its note, its arrays and the options.
         describes: whether what an index.json holds is of it; None: it has none.
         read: returns the shards that an index.json of a folder names.
+        list_folder: returns the shard that a folder is, for a format that is asked for by name.
     """
 
     name: str
@@ -48,6 +55,7 @@ class Format(NamedTuple):
     open: Callable[[ShardFile, str, Arrays, Options], Shard]
     describes: Callable[[Any], bool] | None = None
     read: Callable[[str, dict[str, Any], Options], list[ListedShard]] | None = None
+    list_folder: Callable[[str], list[ListedShard]] | None = None
 
 
 def _open_tar(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
@@ -60,6 +68,10 @@ def _open_tfrecord(file: ShardFile, _: str, arrays: Arrays, options: Options) ->
 
 def _open_json_lines(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
     return JsonLinesShard(stored_bytes(file), arrays, options)
+
+
+def _open_array_record(file: ShardFile, _: str, __: Arrays, options: Options) -> Shard:
+    return ArrayRecordShard(file, options)
 
 
 def _open_parquet(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
@@ -81,6 +93,14 @@ FORMATS = {
         ),
         Format("parquet", (".parquet", ".pq"), begins_parquet, scan_parquet, _open_parquet),
         Format("jsonl", (".jsonl", ".ndjson"), None, scan_json_lines, _open_json_lines),
+        Format(
+            "array_record",
+            (".array_record", ".arrayrecord"),
+            begins_array_record,
+            scan_array_record,
+            _open_array_record,
+        ),
+        Format("files", (), None, None, open_files, list_folder=list_files),
     )
 }
 

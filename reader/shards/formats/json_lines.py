@@ -50,7 +50,8 @@ class JsonLinesShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
-        super().__init__(stored)
+        super().__init__(stored.path, stored.unpacked_nbytes)
+        self._stored = stored
         self._places, self._nbytes = arrays["places"], arrays["nbytes"]
         self._needs_object = options.names is not None
 

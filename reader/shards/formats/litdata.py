@@ -29,6 +29,7 @@ from reader.shards.formats.shard import (
     Shard,
     ShardFile,
     StoredBytes,
+    errors_of_library,
     inner_path,
     read_places,
     shard_file,
@@ -335,7 +336,8 @@ class _TreesShard(Shard):
         said: dict[str, Any],
         options: Options,
     ) -> None:
-        super().__init__(stored)
+        super().__init__(stored.path, stored.unpacked_nbytes)
+        self._stored = stored
         self._places = places
         self._is_packed = said["level"] == "sample"
         self._tree = SampleTree(said["tree"], said["serializers"], options)
@@ -405,24 +407,18 @@ class _RowsShard(Shard):
     ) -> None:
         pa: Any = required_pyarrow(f"the shard '{file.path}' has rows of Arrow")
         content = stored.read(*rows)
-        super().__init__(StoredBytes(file, content))
         self._begin = rows[0]
-        try:
-            is_file = content.startswith(_ROWS_OF_FILE)
+        is_file = content.startswith(_ROWS_OF_FILE)
+        with errors_of_library(file.path, DatasetError):
             with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(content) as source:
                 table = source.read_all()
             table.validate(full=True)  # offsets that lie outside would end the process
-        except Exception as error:  # pyarrow's own, and OSError, ValueError, MemoryError
-            raise DatasetError(
-                f"the shard '{file.path}' is damaged: its rows cannot be read: {error}. Fetch it"
-                " again, or write it anew"
-            ) from error
         if table.num_rows != count:
             raise DatasetError(
                 f"the shard '{file.path}' has {table.num_rows:,} rows, and index.json says"
                 f" {count:,}: fetch it again, or write it anew"
             )
-        self.unpacked_nbytes = max(table.nbytes, len(content))
+        super().__init__(file.path, max(table.nbytes, len(content)))
         self._columns = table.column_names
         self._table = table.select([name for name in self._columns if options.wants(name)])
         self._options = options
@@ -460,7 +456,8 @@ class _TokensShard(Shard):
         said: dict[str, Any],
         options: Options,
     ) -> None:
-        super().__init__(stored)
+        super().__init__(stored.path, stored.unpacked_nbytes)
+        self._stored = stored
         self._has_fields = options.names is not None
         self._dtype = type_of_numbers(said["serializers"][0])
         wanted = said["tokens"] * self._dtype.itemsize

@@ -169,7 +169,8 @@ class _MdsShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, said: dict[str, Any], options: Options) -> None:
-        super().__init__(stored)
+        super().__init__(stored.path, stored.unpacked_nbytes)
+        self._stored = stored
         self._sums = said["sums"][0]
         count = said["count"]
         self._places = read_places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
@@ -251,7 +252,8 @@ class _TextShard(Shard):
     """
 
     def __init__(self, data: StoredBytes, meta: StoredBytes, said: dict[str, Any]) -> None:
-        super().__init__(data)
+        super().__init__(data.path, data.unpacked_nbytes)
+        self._stored = data
         self._places = read_places(meta, said["count"], 0, data.nbytes)
         self._said, self._meta = said, meta
 

@@ -6,8 +6,7 @@ Imports NumPy and pyarrow. A shard keeps the last row groups that it decoded.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,14 @@ import numpy as np
 
 from reader.errors import ConfigError, DatasetError
 from reader.shards.formats.compression import required_pyarrow
-from reader.shards.formats.shard import Arrays, Options, Shard, ShardFile, StoredBytes
+from reader.shards.formats.shard import (
+    Arrays,
+    Options,
+    Shard,
+    ShardFile,
+    StoredBytes,
+    errors_of_library,
+)
 
 __all__ = ["ParquetShard", "begins_parquet", "row_dicts", "scan_parquet"]
 
@@ -31,7 +37,7 @@ def begins_parquet(head: bytes) -> bool:
 
 def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
     """Return the index of a file: the "ends" of its row groups in rows, and its "columns"."""
-    with _reading(stored.path, ConfigError), _opened(stored.path) as file:
+    with errors_of_library(stored.path, ConfigError), _opened(stored.path) as file:
         metadata = file.metadata
         rows = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
         columns = "\0".join(f"{each.name}: {each.type}" for each in file.schema_arrow)
@@ -52,9 +58,10 @@ class ParquetShard(Shard):
     """
 
     def __init__(self, file: ShardFile, arrays: Arrays, options: Options) -> None:
-        super().__init__(StoredBytes(file))
+        super().__init__(file.path)
+        self._stored = StoredBytes(file)  # keeps the file open, which must be as it was
         self._ends = arrays["ends"]
-        with _reading(self.path, DatasetError):
+        with errors_of_library(self.path, DatasetError):
             self._file = _opened(self.path)
             self._columns = self._file.schema_arrow.names
         self._chosen = [name for name in self._columns if options.wants(name)]
@@ -69,7 +76,7 @@ class ParquetShard(Shard):
         for group in np.unique(groups).tolist():
             rows = np.flatnonzero(groups == group)
             begin = self._ends[group - 1] if group else 0
-            with _reading(self.path, DatasetError):
+            with errors_of_library(self.path, DatasetError):
                 table = self._group(group).take(wanted[rows] - begin)
                 for row, sample in zip(rows.tolist(), row_dicts(table, self._options), strict=True):
                     found[row] = sample
@@ -143,17 +150,3 @@ def _opened(path: str) -> Any:
     from pyarrow import parquet
 
     return parquet.ParquetFile(path)
-
-
-@contextmanager
-def _reading(path: str, kind: type[Exception]) -> Iterator[None]:
-    """Raise `kind`, which names the file, where pyarrow cannot read it."""
-    try:
-        yield
-    except (ConfigError, DatasetError):
-        raise
-    except Exception as error:  # pyarrow's own, and OSError, ValueError, KeyError
-        raise kind(
-            f"the shard '{path}' is damaged, or encrypted: {error}. Fetch it again, or write it"
-            " anew"
-        ) from error

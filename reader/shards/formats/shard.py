@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ __all__ = [
     "Shard",
     "ShardFile",
     "StoredBytes",
+    "errors_of_library",
     "inner_path",
     "read_places",
     "shard_file",
@@ -54,6 +57,20 @@ def shard_file(path: str) -> ShardFile:
     return ShardFile(path, found.st_size, found.st_mtime_ns)
 
 
+@contextmanager
+def errors_of_library(path: str, kind: type[Exception]) -> Iterator[None]:
+    """Raise `kind`, which names the file, where a library cannot read it, by errors of its own."""
+    try:
+        yield
+    except (ConfigError, DatasetError):
+        raise
+    except Exception as error:
+        raise kind(
+            f"the shard '{path}' is damaged, encrypted, or of another format: {error}. Fetch it"
+            " again, or write it anew"
+        ) from error
+
+
 def inner_path(folder: str, name: str) -> str:
     """Return the path of a file that an index names. ConfigError: it is outside of the folder."""
     if os.path.isabs(name) or ".." in name.split("/"):  # noqa: PTH117
@@ -65,14 +82,16 @@ class ListedShard(NamedTuple):
     """A shard of a set, before its file is read.
 
     Attributes:
-        path: of its file.
+        path: of its file, or of the folder that it is.
         samples: how many it has; None: its file has to be read to know.
         note: what else an index.json says of it, as JSON.
+        arrays: its index, where that is made when the shard is listed.
     """
 
     path: str
     samples: int | None = None
     note: str = ""
+    arrays: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
 
 
 class Options(NamedTuple):
@@ -187,16 +206,15 @@ class Shard(abc.ABC):
     """An open shard: its samples by their position in it.
 
     Args:
-        stored: its bytes; they are the file's as long as this is open.
-
-    Attributes:
         path: of its file.
         unpacked_nbytes: of what it is decompressed to in memory.
+
+    Attributes:
+        path, unpacked_nbytes: as given.
     """
 
-    def __init__(self, stored: StoredBytes) -> None:
-        self.path, self.unpacked_nbytes = stored.path, stored.unpacked_nbytes
-        self._stored = stored
+    def __init__(self, path: str, unpacked_nbytes: int = 0) -> None:
+        self.path, self.unpacked_nbytes = path, unpacked_nbytes
 
     @abc.abstractmethod
     def samples(self, positions: Sequence[int]) -> list[Any]:

@@ -240,7 +240,8 @@ class TarShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
-        super().__init__(stored)
+        super().__init__(stored.path, stored.unpacked_nbytes)
+        self._stored = stored
         self._arrays = arrays
         self._starts, self._places = arrays["starts"], arrays["places"]
         self._nbytes, self._extensions = arrays["nbytes"], arrays["extensions"]

@@ -107,7 +107,8 @@ class TfRecordShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
-        super().__init__(stored)
+        super().__init__(stored.path, stored.unpacked_nbytes)
+        self._stored = stored
         self._places, self._nbytes = arrays["places"], arrays["nbytes"]
         self._options = options
 
