@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         concat_ragged,
         random_split,
     )
+    from reader.data.shard_order import ShardOrder
     from reader.data.without import without
     from reader.engine.worker_pool import WorkerPool
     from reader.errors import (
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from reader.formats.token_windows import TokenWindows
     from reader.loader import DataLoader
     from reader.observe.profile import profile
-    from reader.shards.shard_order import ShardOrder
     from reader.shards.shards import Shards
     from reader.shards.write_shards import write_shards
     from reader.sharing.share import share
@@ -181,7 +181,7 @@ _HOMES = {
         "reader.engine.worker_pool": "WorkerPool",
         "reader.loader": "DataLoader",
         "reader.observe.profile": "profile",
-        "reader.shards.shard_order": "ShardOrder",
+        "reader.data.shard_order": "ShardOrder",
         "reader.shards.shards": "Shards",
         "reader.shards.write_shards": "write_shards",
         "reader.sharing.share": "share",

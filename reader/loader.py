@@ -7,7 +7,6 @@ the process that made it, and its iterators may live side by side.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from reader.checks import names_arguments, refuse_text
 from reader.cluster.ray_backend import Ray
 from reader.config import OPTIONS, PREFETCH_FACTOR, LoaderConfig, as_auto
-from reader.data import BatchSampler, RandomSampler, SequenceSampler
+from reader.data import BatchSampler, SequenceSampler
 from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
+from reader.data.shard_order import shuffled_sampler
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.engine.undivided import warn_if_undivided
@@ -85,7 +85,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         batch_sampler: an iterable of lists of indices, iterated anew each epoch; excludes
             `batch_size`, `shuffle`, `sampler` and `drop_last`.
         batch_size: samples per batch, 1 or more; None: each sample is delivered by itself.
-        shuffle: a new random order each epoch, a function of (seed, epoch) with `seed`.
+        shuffle: a new random order each epoch, a function of (seed, epoch) with `seed`. For
+            `reader.Shards` it is `ShardOrder`, which ranks of a launcher divide among them.
         drop_last: leave out the last batch when it is short.
         collate_fn: called in the worker with the list of samples; its result is the batch, which
             without workers is copied only where something else refers to it. None stacks arrays and
@@ -273,8 +274,10 @@ def make_samplers(config: LoaderConfig) -> tuple[Any, Any]:
     if batch_sampler is not None or config.is_iterable:
         return sampler, batch_sampler
     if sampler is None:
-        kind = functools.partial(RandomSampler, seed=config.seed)
-        sampler = kind(config.dataset) if config.shuffle else SequenceSampler(config.dataset)
+        if config.shuffle:
+            sampler = shuffled_sampler(config.dataset, config.seed)
+        else:
+            sampler = SequenceSampler(config.dataset)
     if config.batch_size is not None:
         batch_sampler = BatchSampler(sampler, config.batch_size, config.drop_last)
     return sampler, batch_sampler

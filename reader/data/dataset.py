@@ -15,7 +15,7 @@ from reader.checks import described
 from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigTypeError, got
 
-__all__ = ["Dataset", "Indexed", "MappedDataset"]
+__all__ = ["Dataset", "Indexed", "MappedDataset", "ShardedDataset"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -70,6 +70,18 @@ class Dataset(abc.ABC, Generic[T_co]):
         20
         """
         return MappedDataset(self, function, with_index)
+
+
+class ShardedDataset(Dataset[T_co]):
+    """A dataset whose samples lie in shards: files, say, of which each has the next few of them.
+
+    A loader's `shuffle=True` and `ShardOrder` then keep to few shards at a time.
+    """
+
+    @property
+    @abc.abstractmethod
+    def starts(self) -> Sequence[int]:
+        """The first sample of each shard, and then how many samples there are."""
 
 
 class MappedDataset(Dataset[Any]):

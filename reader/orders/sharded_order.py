@@ -69,9 +69,13 @@ class ShardedOrder:
         left = len(sampler.dataset) - consumed
         ranks = sampler.num_replicas
         share = left // ranks if sampler.drop_last else -(-left // ranks)
+        begun = {"seed": sampler.seed, "epoch": sampler.epoch}
+        if not is_torch_sampler(sampler):
+            begun = sampler.state_dict()  # the seed may be fresh, and the epoch counted on
         entries = {
             **_facts(sampler),
-            "epoch": sampler.epoch if is_torch_sampler(sampler) else sampler.state_dict()["epoch"],
+            "seed": int(begun["seed"]),
+            "epoch": begun["epoch"],
             "num_replicas": ranks,
             "consumed": consumed,
             "share": max(0, share),
@@ -97,11 +101,9 @@ class ShardedOrder:
 
 
 def _facts(sampler: Any) -> dict[str, Any]:
-    return {
-        "seed": int(sampler.seed),
-        "shuffle": bool(sampler.shuffle),
-        "length": len(sampler.dataset),
-    }
+    """Return what the order of a sampler depends on; of one without a seed any order may come."""
+    facts = {"shuffle": bool(sampler.shuffle), "length": len(sampler.dataset)}
+    return facts if sampler.seed is None else {**facts, "seed": int(sampler.seed)}
 
 
 def _remaining_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.checks import as_bool, as_int, described
-from reader.data.dataset import Dataset
+from reader.data.dataset import ShardedDataset
 from reader.errors import ConfigError, SampleIndexError
 from reader.images.compose import Compose
 from reader.images.encoded_image import require_decoders
@@ -46,7 +46,7 @@ class Origin(NamedTuple):
     position: int
 
 
-class Shards(Dataset[Any]):
+class Shards(ShardedDataset[Any]):
     """The samples of shards: files that hold many samples each.
 
     They are an ordinary map-style dataset: any sampler, number of workers and state of a loader
@@ -266,7 +266,7 @@ class Shards(Dataset[Any]):
         return {**self.__dict__, "_open": OrderedDict()}
 
 
-class ShardImages(Dataset[Any]):
+class ShardImages(ShardedDataset[Any]):
     """The images of shards with their labels, written into their rows; made by `Shards.images`.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import reader
-from reader import DataLoader, ShardOrder, Shards
+from reader import ConfigError, DataLoader, ShardOrder, Shards
 from tests.shard_files import make_mds, make_tar
 
 COUNTS = (40, 3, 77, 20, 1, 60)
@@ -79,6 +79,55 @@ def test_a_state_is_resumed_with_other_workers(folder: Path) -> None:
         with loader_of(folder, order, num_workers=rng.choice([0, 1, 3])) as other:
             other.load_state_dict(state)
             assert taken + numbers_of(other) == expected
+
+
+@pytest.mark.parametrize("kind", ["whole", "map"])
+def test_shuffle_takes_the_order_of_shards(kind: str, folder: Path) -> None:
+    dataset: Any = Shards(folder)
+    if kind == "map":
+        dataset = dataset.map(dict)
+    orders = []
+    for epoch in range(2):
+        order = ShardOrder(Shards(folder), 5)
+        order.set_epoch(epoch)
+        orders.append(list(order))
+    assert orders[0] != orders[1]
+    with DataLoader(dataset, batch_size=8, shuffle=True, seed=5, num_workers=2) as loader:
+        assert isinstance(loader.sampler, ShardOrder)
+        assert [numbers_of(loader) for _ in range(2)] == orders
+    with DataLoader(dataset, batch_size=8, shuffle=True) as loader:
+        first, second = numbers_of(loader), numbers_of(loader)
+    assert first != second
+    assert sorted(first) == sorted(second) == sorted(orders[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fresh_order_is_resumed(workers: int, folder: Path) -> None:
+    with DataLoader(Shards(folder), batch_size=8, shuffle=True, num_workers=workers) as loader:
+        batches = iter(loader)
+        taken = numbers_of(next(batches) for _ in range(7))
+        state = loader.state_dict()
+        rest = numbers_of(batches)
+    assert sorted(taken + rest) == list(range(sum(COUNTS)))
+    with DataLoader(Shards(folder), batch_size=8, shuffle=True) as other:
+        other.load_state_dict(state)
+        assert numbers_of(other) == rest
+        assert numbers_of(other) != taken + rest
+
+
+def test_shuffled_shards_are_divided_among_the_ranks_of_a_launcher(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = list(ShardOrder(Shards(folder), 5, rank=0, world_size=1))
+    ranks = []
+    for rank in range(3):
+        for name, value in {"RANK": rank, "WORLD_SIZE": 3, "LOCAL_RANK": rank}.items():
+            monkeypatch.setenv(name, str(value))
+        with DataLoader(Shards(folder), batch_size=8, shuffle=True, seed=5) as loader:
+            ranks.append(numbers_of(loader))
+        with pytest.raises(ConfigError, match=r"seed must be an int, the same one in all 3 ranks"):
+            DataLoader(Shards(folder), shuffle=True)
+    assert [each for turn in zip(*ranks, strict=True) for each in turn][: len(whole)] == whole
 
 
 @pytest.mark.sampled(15)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from reader.data.dataset import ShardedDataset
 from reader.data.distributed_env import world_and_rank
 from reader.data.distributed_sampler import DistributedSampler
+from reader.data.sampler import RandomSampler, Sampler
 from reader.data.windowed_order import WindowedOrder, as_window, sharded, starts_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.random.permutation import Order, shuffled
 
-__all__ = ["ShardOrder"]
+__all__ = ["ShardOrder", "shuffled_sampler"]
 
 _WINDOW = 1 << 16  # samples
 
@@ -78,6 +80,13 @@ class ShardOrder(DistributedSampler):
         if self.window is None:
             return shuffled(self._count, seed, epoch)
         return WindowedOrder(self._starts, self.window, seed, epoch)
+
+
+def shuffled_sampler(dataset: Any, seed: int | None) -> Sampler[int]:
+    """Return what `shuffle=True` means: `ShardOrder` for shards, else `RandomSampler`."""
+    if isinstance(sharded(dataset), ShardedDataset):
+        return ShardOrder(dataset, seed)
+    return RandomSampler(dataset, seed=seed)
 
 
 def _shards_of(dataset: Any) -> Any:
