@@ -214,13 +214,15 @@ class Mix(Dataset[Any]):
             )
         if index < 0:
             index += count
-        start, schedule, sources, given = self._stretches[0]
-        if len(self._stretches) > 1:
-            number = bisect.bisect_right(self._stretches, index, key=_start_of) - 1
-            start, schedule, sources, given = self._stretches[number]
+        stretches, place = self._stretches, 0
+        if len(stretches) > 1:
+            place = bisect.bisect_right(stretches, index, key=_start_of) - 1
+        start, schedule, sources, given = stretches[place]
         number, before = schedule.at(index - start)
         source = sources[number]
-        passes, position = divmod(given[source] + before, self._lengths[source])
+        passes, position = 0, given[source] + before
+        if position >= self._lengths[source]:
+            passes, position = divmod(position, self._lengths[source])
         if self._seed is not None:
             newest = self._newest[source]
             if newest.passes != passes or newest.epoch != self._epoch:
