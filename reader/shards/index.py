@@ -117,7 +117,15 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
         notes = [each.note for each in shards]
         arrays, bounds = _joined([each.arrays for each in shards])
         return _made(form, files, counts_of(shards), notes, arrays, bounds, None)
-    return _scanned(form, files, folder, options.check)
+    found = _scanned(form, files, folder, options.check)
+    for listed, count in zip(shards, np.diff(found.starts).tolist(), strict=True):
+        if listed.samples not in (None, count):
+            raise ConfigError(
+                f"the shard '{listed.path}' has {count:,} samples, and the list of its set says"
+                f" {listed.samples:,}: they are of different versions. Make the list anew, or"
+                " remove it"
+            )
+    return found
 
 
 def listed_shards(
@@ -157,20 +165,31 @@ def _listed(
     if kind is not None and kind not in FORMATS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}")
     found: list[tuple[Format, ListedShard]] = []
+    said: dict[tuple[Format, str], dict[str, int]] = {}  # counts, by the folder
     for entry in entries:
-        if not os.path.isdir(entry):  # noqa: PTH112
-            form = FORMATS[kind] if kind else find_format(entry)
-            if form is None:
-                raise ConfigError(
-                    f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
-                    " and its first bytes: pass format= if it is"
-                )
+        if os.path.isdir(entry):  # noqa: PTH112
+            inner = _in_folder(entry, kind, options)
+            if not inner:
+                raise _no_shards(entry)
+            found += inner
+            continue
+        indexed = _indexed(entry, kind, options) if entry.endswith(".json") else None
+        if indexed is not None:
+            found += indexed
+            continue
+        form = FORMATS[kind] if kind else find_format(entry)
+        if form is None:
+            raise ConfigError(
+                f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
+                " and its first bytes: pass format= if it is"
+            )
+        if form.counts is None:
             found.append((form, ListedShard(entry)))
             continue
-        inner = _in_folder(entry, kind, options)
-        if not inner:
-            raise _no_shards(entry)
-        found += inner
+        place = form, os.path.dirname(entry)  # noqa: PTH120
+        if place not in said:
+            said[place] = form.counts(place[1], False)
+        found.append((form, ListedShard(entry, said[place].get(entry))))
     return found
 
 
@@ -179,21 +198,37 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     lists = FORMATS[kind].list_folder if kind else None
     if kind and lists:
         return [(FORMATS[kind], each) for each in lists(folder)]
-    indexed = None if kind and FORMATS[kind].read is None else read_index(folder, options)
+    indexed = _indexed(folder, kind, options)
     if indexed is not None:
-        form, listed = indexed
-        if kind not in (None, form.name):
-            raise ConfigError(
-                f"the index.json of '{folder}' is of the format {form.name!r}, and format={kind!r}"
-                " is asked for: leave it out"
-            )
-        return [(form, each) for each in listed]
+        return indexed
+    for form in [FORMATS[kind]] if kind else FORMATS.values():
+        said = {} if form.counts is None else form.counts(folder, True)
+        if said:
+            return [(form, ListedShard(path, count)) for path, count in said.items()]
     files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
     if kind:
         named_so = [each for each in files if is_named(each, FORMATS[kind])]
         return [(FORMATS[kind], ListedShard(each)) for each in named_so or files]
     kinds = [(find_format(each), each) for each in files]
     return [(form, ListedShard(each)) for form, each in kinds if form is not None]
+
+
+def _indexed(
+    path: str, kind: str | None, options: Options
+) -> list[tuple[Format, ListedShard]] | None:
+    """Return the shards that an index names; None: there is none, or none is to be read."""
+    if kind and FORMATS[kind].read is None:
+        return None
+    indexed = read_index(path, options)
+    if indexed is None:
+        return None
+    form, listed = indexed
+    if kind not in (None, form.name):
+        raise ConfigError(
+            f"the index of '{path}' is of the format {form.name!r}, and format={kind!r} is asked"
+            " for: leave it out"
+        )
+    return [(form, each) for each in listed]
 
 
 def _no_shards(folder: str) -> ConfigError:

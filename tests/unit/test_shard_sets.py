@@ -382,3 +382,68 @@ def test_orders_are_told_for_maps_and_images(tmp_path: Path) -> None:
     for dataset in (shards, shards.map(len), shards.map(len).map(str)):
         assert sorted(ShardOrder(dataset, 0)) == list(range(9))
     assert json.dumps(list(ShardOrder(shards, 0)))
+
+
+# -- lists that other programs keep --------------------------------------------------------------
+
+
+def wids_of(folder: Path, *shards: tuple[str, int], **more: Any) -> Path:
+    """Write a list of wids."""
+    listed = [
+        {"url": name, "nsamples": count, "filesize": (folder / name).stat().st_size, **more}
+        for name, count in shards
+    ]
+    path = folder / "train.json"
+    path.write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
+    return path
+
+
+def test_a_list_of_wids_names_the_shards(tmp_path: Path) -> None:
+    tar_of(tmp_path / "b.tar", *range(3))
+    tar_of(tmp_path / "a.tar", *range(2))
+    tar_of(tmp_path / "other.tar", *range(9))
+    path = wids_of(tmp_path, ("b.tar", 3), ("a.tar", 2))
+    shards = Shards(path)
+    assert (shards.format, np.diff(shards.starts).tolist()) == ("tar", [3, 2])
+    path.rename(tmp_path / "index.json")
+    assert np.diff(Shards(tmp_path).starts).tolist() == [3, 2]
+    for entry, text in (
+        (("a.tar", 5), r"a.tar' has 2 samples, and the list of its set says 5: they are of differ"),
+        (("a.tar", 2, 7), r"a.tar' has 10,240 bytes, and the list of wids says 7: they are of dif"),
+    ):
+        wids_of(tmp_path, entry[:2], **({"filesize": entry[2]} if entry[2:] else {}))
+        with pytest.raises(ConfigError, match=text):
+            Shards(tmp_path / "train.json")
+    for url in ("https://example.org/a.tar", "../a.tar", "/a.tar"):
+        wids_of(tmp_path, ("a.tar", 2), url=url)
+        with pytest.raises(ConfigError, match=r"a list of wids|outside of its folder"):
+            Shards(tmp_path / "train.json")
+    (tmp_path / "train.json").write_text('{"wids_version": 1, "shardlist": [{"url": "a.tar"}]}')
+    with pytest.raises(ConfigError, match=r"is damaged: a shard lacks 'nsamples'"):
+        Shards(tmp_path / "train.json")
+    (tmp_path / "train.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"train.json' is the index of no known format"):
+        Shards(tmp_path / "train.json")
+
+
+def test_counts_and_splits_of_energon_are_heeded(tmp_path: Path) -> None:
+    (tmp_path / ".nv-meta").mkdir()
+    (tmp_path / "parts").mkdir()
+    said = {"parts/a.tar": 2, "parts/b.tar": 3}
+    for name, count in said.items():
+        tar_of(tmp_path / name, *range(count))
+    place = tmp_path / ".nv-meta" / ".info.json"
+    place.write_text(json.dumps({"shard_counts": said}))
+    assert np.diff(Shards(tmp_path).starts).tolist() == [2, 3]
+    (tmp_path / ".nv-meta" / "split.yaml").write_text("split_parts: ...")
+    with pytest.raises(ConfigError, match=r"has shards of several splits, and .nv-meta/split.yaml"):
+        Shards(tmp_path)
+    tar_of(tmp_path / "c.tar", *range(4))
+    place.write_text(json.dumps({"shard_counts": {"c.tar": 4}}))
+    assert len(Shards(tmp_path / "c.tar")) == 4
+    place.write_text(json.dumps({"shard_counts": {"c.tar": 5}}))
+    with pytest.raises(ConfigError, match=r"c.tar' has 4 samples, and the list of its set says 5"):
+        Shards(f"{tmp_path}/*.tar")
+    place.write_text("[]")
+    with pytest.raises(ConfigError, match=r".info.json' cannot be read: .*energon prepare"):
+        Shards(tmp_path / "c.tar")

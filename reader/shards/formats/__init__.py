@@ -25,6 +25,7 @@ from reader.shards.formats.mds import describes_mds, open_mds, read_mds
 from reader.shards.formats.parquet import ParquetShard, begins_parquet, scan_parquet
 from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard, ShardFile, StoredBytes
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
+from reader.shards.formats.tar_lists import describes_wids, read_energon, read_wids
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
 
 __all__ = ["FORMATS", "Format", "find_format", "is_named", "read_index"]
@@ -46,6 +47,8 @@ class Format(NamedTuple):
         describes: whether what an index.json holds is of it; None: it has none.
         read: returns the shards that an index.json of a folder names.
         list_folder: returns the shard that a folder is, for a format that is asked for by name.
+        counts: returns how many samples files of a folder have, as another program says; of the
+            folder, and whether all of it is asked for.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Format(NamedTuple):
     describes: Callable[[Any], bool] | None = None
     read: Callable[[str, dict[str, Any], Options], list[ListedShard]] | None = None
     list_folder: Callable[[str], list[ListedShard]] | None = None
+    counts: Callable[[str, bool], dict[str, int]] | None = None
 
 
 def _open_tar(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
@@ -81,7 +85,16 @@ def _open_parquet(file: ShardFile, _: str, arrays: Arrays, options: Options) -> 
 FORMATS = {
     each.name: each
     for each in (
-        Format("tar", (".tar",), begins_tar, scan_tar, _open_tar),
+        Format(
+            "tar",
+            (".tar",),
+            begins_tar,
+            scan_tar,
+            _open_tar,
+            describes_wids,
+            read_wids,
+            counts=read_energon,
+        ),
         Format("mds", (), None, None, open_mds, describes_mds, read_mds),
         Format("litdata", (), None, None, open_litdata, describes_litdata, read_litdata),
         Format(
@@ -129,13 +142,18 @@ def find_format(path: str) -> Format | None:
     return next((each for each in FORMATS.values() if each.begins and each.begins(head)), None)
 
 
-def read_index(folder: str, options: Options) -> tuple[Format, list[ListedShard]] | None:
-    """Return the format and shards that the index.json of a folder names; None: it has none.
+def read_index(path: str, options: Options) -> tuple[Format, list[ListedShard]] | None:
+    """Return the format and shards that an index names; None: there is none.
+
+    Args:
+        path: of a folder, which may have an index.json, or of the index.
+        options: how samples are decoded.
 
     Raises:
         ConfigError: it cannot be read, or is of no known format.
     """
-    path = os.path.join(folder, "index.json")  # noqa: PTH118
+    folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
+    path = os.path.join(path, "index.json") if folder == path else path  # noqa: PTH118
     try:
         with open(path, "rb", opener=open_regular) as file:
             content = file.read(_MOST_INDEX)

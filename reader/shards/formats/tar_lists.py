@@ -1,0 +1,85 @@
+"""Lists of tar files with their counts, as other programs keep them beside the files.
+
+Imports the standard library. Sources: webdataset's documentation of wids, and Energon's of its
+folder .nv-meta. A count that is not the file's tells that list and file are of different versions.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from typing import Any
+
+from reader.checks import refuse_url
+from reader.errors import ConfigError
+from reader.files import open_regular
+from reader.shards.formats.shard import ListedShard, Options, inner_path, shard_file
+
+__all__ = ["describes_wids", "read_energon", "read_wids"]
+
+_MOST = 1 << 30  # bytes of a list
+_ENERGON, _COUNTS, _SPLITS = ".nv-meta", ".info.json", "split.yaml"
+
+
+def describes_wids(index: Any) -> bool:
+    """Whether what a JSON file holds is a list of wids."""
+    return isinstance(index, dict) and "shardlist" in index and "wids_version" in index
+
+
+def read_wids(folder: str, index: dict[str, Any], _: Options) -> list[ListedShard]:
+    """Return the tar files that a list of wids names.
+
+    Raises:
+        ConfigError: one lies elsewhere, or has another size than the list says.
+    """
+    found = []
+    try:
+        for each in index["shardlist"]:
+            refuse_url("a list of wids", each["url"])
+            path = inner_path(folder, str(each["url"]))
+            nbytes = each.get("filesize")
+            if nbytes is not None and os.path.exists(path) and shard_file(path).nbytes != nbytes:  # noqa: PTH110
+                raise ConfigError(
+                    f"the shard '{path}' has {shard_file(path).nbytes:,} bytes, and the list of"
+                    f" wids says {nbytes:,}: they are of different versions. Make the list anew"
+                )
+            found.append(ListedShard(path, operator.index(each["nsamples"])))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"the list of wids in '{folder}' is damaged: a shard lacks {error}, or has it in"
+            " another form. Make the list anew"
+        ) from error
+    return found
+
+
+def read_energon(folder: str, is_whole: bool) -> dict[str, int]:
+    """Return how many samples tar files of a folder have, by path, where Energon has said it.
+
+    Args:
+        folder: of the files.
+        is_whole: whether all files of it are asked for.
+
+    Raises:
+        ConfigError: all are, and Energon has split them; or what it says cannot be read.
+    """
+    place = os.path.join(folder, _ENERGON)  # noqa: PTH118
+    if is_whole and os.path.exists(os.path.join(place, _SPLITS)):  # noqa: PTH110, PTH118
+        raise ConfigError(
+            f"the folder '{folder}' has shards of several splits, and {_ENERGON}/{_SPLITS} says"
+            f" which are of which: pass those of one, such as '{folder}/train-{{000..099}}.tar'"
+        )
+    path = os.path.join(place, _COUNTS)  # noqa: PTH118
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            said = json.loads(file.read(_MOST))["shard_counts"]
+        return {
+            os.path.join(folder, name): operator.index(count)  # noqa: PTH118
+            for name, count in said.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"'{path}' cannot be read: {error!r}. Run `energon prepare` again, or remove it"
+        ) from error
