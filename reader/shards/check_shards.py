@@ -6,7 +6,6 @@ Imports the formats, the index, and the loader, which reads shards in workers.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from reader.loader import DataLoader
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.shard import ListedShard, Options, Shard
+from reader.shards.formats.shard import ListedShard, Options, Shard, json_of
 from reader.shards.index import COUNT, counts_of, file_of, listed_shards
 
 __all__ = ["CheckedShard", "check_shards"]
@@ -88,13 +87,12 @@ def check_shards(
 def _manifest_sums(folder: str) -> dict[str, str]:
     """Return the SHA-256 of each file that a manifest of `write_shards` names, by path."""
     try:
-        with open(os.path.join(folder, _MANIFEST), "rb", opener=open_regular) as file:  # noqa: PTH118
-            said = json.loads(file.read())
+        said = json_of(os.path.join(folder, _MANIFEST))  # noqa: PTH118
         return {
             os.path.join(os.path.abspath(folder), str(each["name"])): str(each["sha256"])  # noqa: PTH100, PTH118
             for each in said["shards"]
         }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it is another program's
+    except (OSError, ConfigError, KeyError, TypeError):  # it is another program's
         return {}
 
 

@@ -16,6 +16,11 @@ import hypothesis.strategies as st
 
 Value = TypeVar("Value")
 
+_WORDS = [
+    *(b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\xff" * 4, bytes(4), b"\0\0\0\x40"),
+    *(b"\xff" * 7 + b"\x7f", b"\xff" * 8, bytes(7) + b"\x80", b"\0\0\0\0\1\0\0\0"),
+]
+
 
 class Draws:
     """The choices of one case. The first of each is what a case that fails is reduced to."""
@@ -50,3 +55,24 @@ def try_cases(case: Callable[[Draws], str], few: int) -> Counter[str]:
 
     run()
     return outcomes
+
+
+def damaged(draws: Draws, content: bytes) -> bytes:
+    """Return content with some bits turned, words put in place, or parts cut, doubled or ended."""
+    found = bytearray(content)
+    for _ in range(draws.choice([1, 1, 2, 4, 16])):
+        place = draws.randint(0, len(found) - 1)
+        how = draws.choice(["bit", "word", "cut", "twice", "end"])
+        if how == "bit":
+            found[place] ^= 1 << draws.randint(0, 7)
+        elif how == "word":
+            word = draws.choice(_WORDS)
+            place -= place % 4  # where lengths and offsets lie
+            found[place : place + len(word)] = word
+        elif how == "cut" and len(found) > 100:
+            del found[place : place + draws.choice([1, 8, 64])]
+        elif how == "twice":
+            found[place:place] = found[place : place + 8]
+        elif draws.chance(0.2):
+            del found[max(place, 1) :]
+    return bytes(found)

@@ -19,7 +19,7 @@ import pytest
 
 from reader import ReaderError, TableRows
 from reader.formats import table_folder
-from tests.fuzz.cases import Draws, try_cases
+from tests.fuzz.cases import Draws, damaged, try_cases
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -158,31 +158,6 @@ def test_columns_of_any_type_are_read_from_any_file(tmp_path: Path) -> None:
 
 # -- damaged files --------------------------------------------------------------------------------
 
-WORDS = [
-    *(b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\xff" * 4, bytes(4), b"\0\0\0\x40"),
-    *(b"\xff" * 7 + b"\x7f", b"\xff" * 8, bytes(7) + b"\x80", b"\0\0\0\0\1\0\0\0"),
-]
-
-
-def _damage(draws: Draws, content: bytes) -> bytes:
-    found = bytearray(content)
-    for _ in range(draws.choice([1, 1, 2, 4, 16])):
-        place = draws.randint(0, len(found) - 1)
-        how = draws.choice(["bit", "word", "cut", "twice", "end"])
-        if how == "bit":
-            found[place] ^= 1 << draws.randint(0, 7)
-        elif how == "word":
-            word = draws.choice(WORDS)
-            place -= place % 4  # where lengths and offsets lie
-            found[place : place + len(word)] = word
-        elif how == "cut" and len(found) > 100:
-            del found[place : place + draws.choice([1, 8, 64])]
-        elif how == "twice":
-            found[place:place] = found[place : place + 8]
-        elif draws.chance(0.2):
-            del found[max(place, 1) :]
-    return bytes(found)
-
 
 def _read_all(path: Path, content: bytes | None, **options: Any) -> str:
     """Return what comes of a damaged file: the name of an error, or "read"."""
@@ -211,7 +186,7 @@ def test_a_damaged_file_is_refused_or_read(kind: str, tmp_path: Path) -> None:
     assert _read_all(path, None, **options) == "read"
 
     def case(draws: Draws) -> str:
-        content = _damage(draws, sound)
+        content = damaged(draws, sound)
         path.write_bytes(content)
         return _read_all(path, content if kind in ("arrow", "stream") else None, **options)
 
@@ -235,7 +210,7 @@ def test_a_damaged_text_is_refused_or_read(kind: str, tmp_path: Path) -> None:
     assert _read_all(path, None) == "read"
 
     def case(draws: Draws) -> str:
-        path.write_bytes(_damage(draws, sound))
+        path.write_bytes(damaged(draws, sound))
         return _read_all(path, None)
 
     assert try_cases(case, few=100)["read"]
@@ -297,7 +272,7 @@ def test_a_forged_table_is_made_again_or_refused_row_by_row(tmp_path: Path) -> N
             _forge(rows, forged, content)
             found = list(TableRows(path, **options))
             return "same" if repr(found) == sound else "other categories"
-        forged["form"][2] = len(changed := _damage(draws, content))
+        forged["form"][2] = len(changed := damaged(draws, content))
         _forge(rows, forged, changed)
         return _read_all(path, None, **options)
 

@@ -445,5 +445,5 @@ def test_counts_and_splits_of_energon_are_heeded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"c.tar' has 4 samples, and the list of its set says 5"):
         Shards(f"{tmp_path}/*.tar")
     place.write_text("[]")
-    with pytest.raises(ConfigError, match=r".info.json' cannot be read: .*energon prepare"):
+    with pytest.raises(ConfigError, match=r".info.json' is damaged: .*energon prepare"):
         Shards(tmp_path / "c.tar")

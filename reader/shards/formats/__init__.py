@@ -5,7 +5,6 @@ A format is a row of FORMATS; a new one is a new file and a new row.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,7 +22,15 @@ from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
 from reader.shards.formats.litdata import describes_litdata, open_litdata, read_litdata
 from reader.shards.formats.mds import describes_mds, open_mds, read_mds
 from reader.shards.formats.parquet import ParquetShard, begins_parquet, scan_parquet
-from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard, ShardFile, StoredBytes
+from reader.shards.formats.shard import (
+    Arrays,
+    ListedShard,
+    Options,
+    Shard,
+    ShardFile,
+    StoredBytes,
+    json_of,
+)
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tar_lists import describes_wids, read_energon, read_wids
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
@@ -31,7 +38,6 @@ from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_
 __all__ = ["FORMATS", "Format", "find_format", "is_named", "read_index"]
 
 _HEAD = 512  # bytes of a file that are looked at
-_MOST_INDEX = 1 << 30  # bytes of an index.json
 
 
 class Format(NamedTuple):
@@ -155,18 +161,9 @@ def read_index(path: str, options: Options) -> tuple[Format, list[ListedShard]] 
     folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
     path = os.path.join(path, "index.json") if folder == path else path  # noqa: PTH118
     try:
-        with open(path, "rb", opener=open_regular) as file:
-            content = file.read(_MOST_INDEX)
+        index = json_of(path)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read: {error}") from error
-    try:
-        index = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"'{path}' is damaged: {error}. Fetch it again, or write the shards anew"
-        ) from error
     for found in FORMATS.values():
         if found.describes is not None and found.read is not None and found.describes(index):
             return found, found.read(folder, index, options)

@@ -7,6 +7,7 @@ read from it at once, since every read names its place.
 from __future__ import annotations
 
 import abc
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,11 +29,13 @@ __all__ = [
     "StoredBytes",
     "errors_of_library",
     "inner_path",
+    "json_of",
     "read_places",
     "shard_file",
 ]
 
 _NUMBER = np.dtype("<u4")  # of a head with places
+_MOST_JSON = 1 << 30  # bytes of an index
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -55,6 +58,34 @@ def shard_file(path: str) -> ShardFile:
     """Return a file as it is now. OSError: it cannot be read."""
     found = os.stat(path)  # noqa: PTH116
     return ShardFile(path, found.st_size, found.st_mtime_ns)
+
+
+def json_of(path: str) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: it cannot be read, or holds no JSON.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            if nbytes > _MOST_JSON:
+                raise ConfigError(
+                    f"'{path}' has {nbytes:,} bytes, and the most is {_MOST_JSON:,}: write fewer"
+                    " and larger shards"
+                )
+            return json.loads(file.read())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"'{path}' is damaged: {error}. Fetch it again, or write the shards anew"
+        ) from error
 
 
 @contextmanager

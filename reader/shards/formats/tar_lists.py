@@ -6,19 +6,16 @@ folder .nv-meta. A count that is not the file's tells that list and file are of 
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 from typing import Any
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError
-from reader.files import open_regular
-from reader.shards.formats.shard import ListedShard, Options, inner_path, shard_file
+from reader.shards.formats.shard import ListedShard, Options, inner_path, json_of, shard_file
 
 __all__ = ["describes_wids", "read_energon", "read_wids"]
 
-_MOST = 1 << 30  # bytes of a list
 _ENERGON, _COUNTS, _SPLITS = ".nv-meta", ".info.json", "split.yaml"
 
 
@@ -71,15 +68,14 @@ def read_energon(folder: str, is_whole: bool) -> dict[str, int]:
         )
     path = os.path.join(place, _COUNTS)  # noqa: PTH118
     try:
-        with open(path, "rb", opener=open_regular) as file:
-            said = json.loads(file.read(_MOST))["shard_counts"]
+        said = json_of(path)["shard_counts"]
         return {
             os.path.join(folder, name): operator.index(count)  # noqa: PTH118
             for name, count in said.items()
         }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"'{path}' cannot be read: {error!r}. Run `energon prepare` again, or remove it"
+            f"'{path}' is damaged: {error!r}. Run `energon prepare` again, or remove it"
         ) from error
