@@ -412,6 +412,7 @@ class _RowsShard(Shard):
             with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(content) as source:
                 table = source.read_all()
             table.validate(full=True)  # offsets that lie outside would end the process
+            table = table.combine_chunks()  # else `take` copies all of them each time
             self._columns = table.column_names
             self._table = table.select([name for name in self._columns if options.wants(name)])
         if table.num_rows != count:
@@ -419,7 +420,7 @@ class _RowsShard(Shard):
                 f"the shard '{file.path}' has {table.num_rows:,} rows, and index.json says"
                 f" {count:,}: fetch it again, or write it anew"
             )
-        super().__init__(file.path, max(table.nbytes, len(content)))
+        super().__init__(file.path, table.nbytes)
         self._options = options
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
