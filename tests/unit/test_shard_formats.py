@@ -343,6 +343,15 @@ def test_numbers_of_any_size_are_read_one_by_one_and_together(packed: bool, tmp_
         assert (sample["f"].dtype, sample["f"].tolist()) == (np.float32, [0.5] * len(expected))
 
 
+def test_a_sequence_example_is_refused(tmp_path: Path) -> None:
+    """Its context would be read as an Example, and the lists be lost."""
+    context = example({"n": [1]})
+    path = make_tfrecord(tmp_path / "t.tfrecord", [context, context + b"\x12\x00"])
+    assert Shards(path)[0] == {"n": [1]}
+    with pytest.raises(DatasetError, match=r"lists of features, as tf.train.SequenceExample"):
+        Shards(path)[1]
+
+
 def test_a_feature_has_the_last_of_two_kinds(tmp_path: Path) -> None:
     floats, numbers = example({"n": [0.5]}), example({"n": [7]})
     one, other = floats[floats.rindex(b"\x12") :], numbers[numbers.rindex(b"\x1a") :]

@@ -26,6 +26,7 @@ _EMPTY = memoryview(b"")
 _VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5  # kinds of a field of protobuf
 _LONGEST_VARINT = 10  # bytes
 _MOST_UINT64 = (1 << 64) - 1
+_OF_SEQUENCES = 2  # a field of SequenceExample, where an Example has none
 _OF_BYTES, _OF_FLOATS, _OF_INTS = 1, 2, 3  # kinds of a feature
 
 
@@ -153,6 +154,8 @@ class TfRecordShard(Shard):
 def _features(example: memoryview, names: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
     """Yield name and values of each feature of an Example that is wanted; None: of all."""
     for number, features in _fields(example):
+        if number == _OF_SEQUENCES:
+            raise ValueError("it has lists of features, as tf.train.SequenceExample, not read")
         if number != 1:
             continue
         for _, entry in _fields(_message(features)):
