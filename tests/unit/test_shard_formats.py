@@ -177,6 +177,27 @@ def test_a_compressed_tar_is_one(tmp_path: Path) -> None:
         Shards(tmp_path / "u.tgz")
 
 
+def test_damage_of_what_is_compressed_leaves_no_memory(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "t.jsonl.zst"
+    content = bytearray(pa.compress(b'{"a": 1}\n' * 100_000, codec="zstd", asbytes=True))
+    path.write_bytes(content)
+    assert len(Shards(path)) == 100_000
+    content[len(content) // 2] ^= 0x41
+    path.write_bytes(content)
+    before = mapped_nbytes()
+    for _ in range(8):
+        with pytest.raises(ConfigError, match=r"t.jsonl.zst' cannot be decompressed by zst: "):
+            Shards(path)
+    assert mapped_nbytes() - before < 1 << 30
+
+
+def mapped_nbytes() -> int:
+    """Return the bytes of this process's address space."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 # -- MDS ------------------------------------------------------------------------------------------
 
 COLUMNS = {"n": ("int", 8), "s": ("str", None), "x": ("ndarray:float32:2,3", 24)}

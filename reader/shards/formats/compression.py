@@ -23,7 +23,7 @@ _SUFFIXES = {  # of names: how the file is compressed, and the suffix of what is
     ".tbz2": ("bz2", ".tar"),
 }
 _OURS: dict[str, Any] = {"gz": gzip.open, "bz2": bz2.open}
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16  # bytes; pyarrow never frees what it has made for a read that failed
 MOST_NBYTES = 1 << 33  # of a shard, decompressed
 
 
