@@ -32,7 +32,7 @@ Contestants = dict[str, Epoch]
 
 WORKERS, BATCH = 2, 64
 TOKENS, ROWS, PICTURES = 20_000, 20_000, 1_500
-_SIDE = 224
+_SIDE, _BLOCK = 224, 2048
 
 
 def main() -> int:
@@ -51,6 +51,8 @@ def main() -> int:
                 each: measured(epoch, place if options.cold else None)
                 for each, epoch in WORKS[name](place).items()
             }
+            if not contestants:
+                continue
             found[name] = medians(in_turns(contestants, report.rounds, warm_ups=1))
             print("\n".join([name, *grid(_rows(found[name])), ""]), flush=True)
     report.show("", found)
@@ -148,6 +150,31 @@ def rows(folder: Path) -> Contestants:
 
         contestants["WebDataset"] = _webdataset(library, folder / "tar", sample)
     return contestants
+
+
+def blocks(folder: Path) -> Contestants:
+    """Return 2,048 tokens of int32 a sample, in chunks that LitData wrote."""
+    library, torch = _library("litdata"), _library("torch")
+    if library is None or torch is None:
+        return {}
+    make = importlib.import_module("litdata.streaming.item_loader").TokensLoader
+    writer = importlib.import_module("litdata.streaming.writer").BinaryWriter(
+        str(folder / "chunks"), chunk_bytes="8MB", item_loader=make(block_size=_BLOCK)
+    )
+    rng = np.random.default_rng(0)
+    for k in range(TOKENS // 2):
+        writer[k] = torch.from_numpy(rng.integers(0, 60_000, _BLOCK, dtype=np.int32))
+    writer.done()
+    writer.merge()
+
+    def theirs() -> int:
+        loader = make(block_size=_BLOCK)
+        dataset = library.StreamingDataset(str(folder / "chunks"), shuffle=True, item_loader=loader)
+        batches = library.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=WORKERS)
+        return sum(map(len, batches))
+
+    dataset = Shards(folder / "chunks", block_size=_BLOCK)
+    return {"reader.Shards": ours(dataset, len), "LitData": theirs}
 
 
 def examples(folder: Path) -> Contestants:
@@ -252,10 +279,10 @@ def _of(name: str) -> Callable[[Any], int]:
 def _library(name: str) -> Any:
     """Return a library; None: it is not installed."""
     try:
-        if name == "streaming":
-            from tests.peers.test_shard_libraries import streaming
+        if name in ("streaming", "litdata"):  # some of what they import has stand-ins
+            from tests.peers.test_shard_libraries import streaming, with_stand_ins
 
-            return streaming()
+            return streaming() if name == "streaming" else with_stand_ins(name)
         return importlib.import_module(name)
     except (Exception, BaseException) as error:  # pytest's skip, too
         if isinstance(error, KeyboardInterrupt):
@@ -267,6 +294,7 @@ def _library(name: str) -> Any:
 WORKS: dict[str, Callable[[Path], Contestants]] = {
     "tokens": tokens,
     "rows": rows,
+    "blocks": blocks,
     "examples": examples,
     "pictures": pictures,
 }
