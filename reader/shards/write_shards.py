@@ -19,7 +19,7 @@ from typing import Any
 from reader.checks import as_byte_size, as_int, refuse_url
 from reader.data.dataset import Dataset
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigError, DatasetError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.files import new_file, open_regular
 from reader.loader import DataLoader
 from reader.shards.encoders import Encoder, encoder_for
@@ -50,7 +50,8 @@ def write_shards(
     MDS "index.json" as Streaming reads it, too.
 
     Args:
-        samples: a dataset with indices, or an iterable, which gives the same samples each time.
+        samples: a dataset with indices, or an iterable, such as a generator, which gives the
+            same samples when a call is repeated.
             A sample is a dict; of "jsonl" it is anything that JSON holds.
         path: of the folder, which is made if it is missing.
         format: "mds", "tar", "tfrecord", "parquet" or "jsonl".
@@ -73,6 +74,11 @@ def write_shards(
         raise ConfigError(
             f"compression must be one of {', '.join(_PACKED)}, got {got(compression)}"
         )
+    if isinstance(samples, (Mapping, str, bytes)):
+        raise ConfigTypeError(
+            f"samples must be a dataset, or an iterable of samples, got {got(samples)}: pass a list"
+            " of samples, or reader.Shards of a path"
+        )
     is_stream = is_iterable_dataset(samples) or not hasattr(samples, "__getitem__")
     if is_stream and workers:
         raise ConfigError(
@@ -82,10 +88,15 @@ def write_shards(
     folder = Path(os.path.expanduser(os.fsdecode(path)))  # noqa: PTH111
     said = {"format": format, "shard_size": size, "compression": compression, "columns": columns}
     journal = _Journal(folder, said)
-    first = next(iter(samples), None) if is_stream else (samples[0] if len(samples) else None)
-    if first is None:
+    if is_stream:
+        stream = iter(samples)
+        first = list(itertools.islice(stream, 1))
+        samples = itertools.chain(first, stream)  # a generator gives its first sample once
+    else:
+        first = [samples[0]] if len(samples) else []
+    if not first:
         raise ConfigError("there is no sample to write")
-    encoder.look_at(first)
+    encoder.look_at(first[0])
     done = sum(each["samples"] for each in journal.shards)
     records = _records(samples, encoder, done, workers, is_stream)
     if progress:

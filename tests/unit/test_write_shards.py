@@ -226,3 +226,94 @@ def test_folders_and_sources_that_do_not_fit_are_refused(tmp_path: Path) -> None
         write_shards([{"a": 1}], tmp_path / "b" / "mine.txt")
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(b"{}\n"))
     assert len(Shards(tmp_path / "t.jsonl.gz")) == 1
+
+
+def test_a_generator_loses_no_sample_also_where_a_run_goes_on(tmp_path: Path) -> None:
+    def samples(most: int | None = None) -> Iterator[dict[str, int]]:
+        for k in range(20):
+            if k == most:
+                raise KeyError("ended")
+            yield {"n": k}
+
+    with pytest.raises(KeyError):
+        write_shards(samples(13), tmp_path / "out", "jsonl", shard_size=30)
+    assert len(list((tmp_path / "out").glob("*.jsonl"))) > 1
+    write_shards(samples(), tmp_path / "out", "jsonl", shard_size=30)
+    assert Shards(tmp_path / "out").__getitems__(range(20)) == list(samples())
+    write_shards(samples(), tmp_path / "whole", "jsonl", shard_size=30)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "out")
+    write_shards(iter([None, 1]), tmp_path / "none", "jsonl")
+    assert Shards(tmp_path / "none").__getitems__([0, 1]) == [None, 1]
+
+
+@pytest.mark.parametrize("samples", [{"n": [1, 2]}, "folder", b"x"])
+def test_what_is_no_set_of_samples_is_refused(samples: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigTypeError, match=r"samples must be a dataset, or an iterable of samp"):
+        write_shards(samples, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# -- samples by rule -------------------------------------------------------------------------------
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+INTS = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | INTS | FLOATS | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+BY_RULE: dict[str, st.SearchStrategy[Any]] = {
+    "tar": st.dictionaries(
+        st.sampled_from(["jpg", "seg.png", "cls", "txt", "0"]), st.binary(max_size=700), min_size=1
+    ),
+    "mds": st.fixed_dictionaries(
+        {"s": TEXT, "n": INTS, "b": st.binary(max_size=40), "j": st.lists(JSON, max_size=2)}
+    ),
+    "tfrecord": st.dictionaries(
+        TEXT,
+        st.lists(st.binary(max_size=9), max_size=3)
+        | st.lists(FLOATS, max_size=3)
+        | st.lists(INTS, max_size=3),
+        max_size=3,
+    ),
+    "jsonl": JSON,
+    "parquet": st.fixed_dictionaries(
+        {"s": TEXT, "n": INTS, "f": FLOATS, "l": st.lists(INTS, max_size=3)}
+    ),
+}
+FIRST: dict[str, Any] = {"parquet": {"s": "", "n": 0, "f": 0.5, "l": [1]}}  # says the types
+
+
+@pytest.mark.parametrize("kind", list(BY_RULE))
+@given(data=st.data())
+@settings(max_examples=40)
+def test_samples_by_rule_are_read_back(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if kind in ("tfrecord", "parquet"):
+        pytest.importorskip({"tfrecord": "google_crc32c", "parquet": "pyarrow"}[kind])
+    samples = data.draw(st.lists(BY_RULE[kind], min_size=1, max_size=12))
+    if kind in FIRST:
+        samples.insert(0, FIRST[kind])
+    folder = tmp_path_factory.mktemp(kind) / "shards"
+    packed = data.draw(st.sampled_from([None, "gz", "zstd"]))
+    if packed == "gz" and kind == "parquet":
+        packed = "gzip"
+    size = data.draw(st.sampled_from([1, 200, 2000, "1MB"]))
+    columns = {"s": "str", "n": "int", "b": "bytes", "j": "json"} if kind == "mds" else None
+    count = write_shards(
+        samples, folder, kind, shard_size=size, compression=packed, columns=columns
+    )
+    shards = Shards(folder)
+    assert len(shards) == len(samples)
+    assert len(shards.starts) == count + 1
+    indices = data.draw(st.lists(st.integers(-len(samples), len(samples) - 1), max_size=20))
+    for index, found in zip(indices, shards.__getitems__(indices), strict=True):
+        place = index % len(samples)
+        expected = samples[place]
+        if kind == "tar":
+            expected = {"__key__": f"{place:09d}", **expected}
+        assert found == expected
+        position = shards.origin(index).position
+        assert shards.starts[np.searchsorted(shards.starts, place, "right") - 1] + position == place
