@@ -58,6 +58,8 @@ NEEDED = {"tfrecord": "google_crc32c", "parquet": "pyarrow", "mds, zstd": "pyarr
 
 def read_all(folder: Path, **options: Any) -> str:
     """Return what comes of damaged shards: the name of an error, which names them, or "read"."""
+    for kept in options["index"].glob(".reader-*"):  # a file's time may be that of the last case
+        kept.unlink()
     tracemalloc.start()
     try:
         shards = Shards(folder, **options)
@@ -124,10 +126,14 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
     assert try_cases(case, few=60)["made again"]
 
 
+PARTS = 8
+
+
 @pytest.mark.nightly
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", list(WRITERS))
-def test_each_byte_and_each_length_of_a_shard(kind: str, tmp_path: Path) -> None:
+def test_each_byte_and_each_length_of_a_shard(kind: str, part: int, tmp_path: Path) -> None:
     for needed in (NEEDED.get(kind), NEEDED.get(kind.partition(",")[0])):
         if needed:
             pytest.importorskip(needed)
@@ -137,11 +143,11 @@ def test_each_byte_and_each_length_of_a_shard(kind: str, tmp_path: Path) -> None
     count = len(Shards(folder, **options))
     path = min(each for each in folder.iterdir() if each.name.startswith(("shard", "chunk")))
     content = path.read_bytes()
-    for at in range(len(content)):
+    for at in range(part, len(content), PARTS):
         for bits in (0x01, 0x80, 0xFF):
             path.write_bytes(content[:at] + bytes([content[at] ^ bits]) + content[at + 1 :])
             if read_all(folder, **options) == "read" and kind != "jsonl":
                 assert len(Shards(folder, **options)) == count
-    for length in range(len(content)):
+    for length in range(part, len(content), PARTS):
         path.write_bytes(content[:length])
         read_all(folder, **options)
