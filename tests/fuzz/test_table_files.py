@@ -6,6 +6,7 @@ an error of `reader`, or read: no signal, no other error, no byte that the file 
 
 from __future__ import annotations
 
+import copy
 import datetime
 import io
 import json
@@ -268,7 +269,7 @@ def test_a_forged_table_is_made_again_or_refused_row_by_row(tmp_path: Path) -> N
                 places = _places_of(forged["form"])
                 if places:
                     inside, key = draws.choice(places)
-                    inside[key] = draws.choice(HOSTILE)
+                    inside[key] = copy.deepcopy(draws.choice(HOSTILE))  # it may be forged, too
             _forge(rows, forged, content)
             found = list(TableRows(path, **options))
             return "same" if repr(found) == sound else "other categories"
