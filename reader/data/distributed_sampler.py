@@ -15,7 +15,7 @@ from reader.config import SEED_LIMIT
 from reader.data.distributed_env import world_and_rank
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
-from reader.errors import ConfigError
+from reader.errors import ConfigError, StateError
 from reader.random.permutation import Order, indices_at, shuffled
 
 __all__ = ["DistributedSampler"]
@@ -105,11 +105,12 @@ class DistributedSampler(SeededSampler[int]):
         "consumed" is 0 where it took an epoch from the beginning. Every rank has the same state,
         and any number of ranks can load it.
         """
+        facts = self.order_facts()
         if self._consumed and self._loaded is None:  # resume_from was called: the next iteration
             seed, epoch = self._next_key()
-            return {"seed": seed, "epoch": epoch, "consumed": self._consumed}
+            return {"seed": seed, "epoch": epoch, "consumed": self._consumed, **facts}
         consumed = self._consumed if self._loaded else self._begun_at
-        return {**super().state_dict(), "consumed": consumed}
+        return {**super().state_dict(), "consumed": consumed, **facts}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next iteration, and it alone, be the one that the state describes.
@@ -119,6 +120,12 @@ class DistributedSampler(SeededSampler[int]):
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
         """
+        for name, own in self.order_facts().items():
+            if isinstance(state, dict) and state.get(name, own) != own:
+                raise StateError(
+                    f"{name} of the sampler is {own} here and {state[name]!r} in the state: its"
+                    " order is another one. Make the sampler as it was when the state was saved"
+                )
         has_consumed = isinstance(state, dict) and "consumed" in state
         consumed = state_number(state, "consumed", sys.maxsize) if has_consumed else 0
         super().load_state_dict(state)
@@ -155,6 +162,10 @@ class DistributedSampler(SeededSampler[int]):
             return chain(places[:inside], around)
         order = self._order(seed, epoch)
         return chain(indices_at(order, places[:inside]), map(order.__getitem__, around))
+
+    def order_facts(self) -> dict[str, int]:
+        """Return what the order depends on beside seed, epoch and length; states have it."""
+        return {}
 
     def _order(self, seed: int, epoch: int) -> Order:
         """Return the shuffled order of all samples."""

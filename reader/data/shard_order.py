@@ -6,6 +6,7 @@ shard.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from reader.data.dataset import ShardedDataset
@@ -75,6 +76,13 @@ class ShardOrder(DistributedSampler):
         self._starts = starts_of(shards)
         super().__init__(dataset, world_size, rank, True, seed or 0, drop_last)
         self._seed = seed
+
+    def order_facts(self) -> dict[str, int]:
+        """Return the window, 0 for all, and a digest of the shards' lengths; states have them."""
+        if self.window is None:  # their lengths change nothing
+            return {"window": 0}
+        digest = hashlib.blake2b(self._starts.astype("<i8").tobytes(), digest_size=6).digest()
+        return {"window": self.window, "shards": int.from_bytes(digest, "little")}
 
     def _order(self, seed: int, epoch: int) -> Order:
         if self.window is None:

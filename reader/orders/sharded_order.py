@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from reader.config import SEED_LIMIT
 from reader.errors import StateError, got
 from reader.orders.base_sampler import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
 from reader.orders.order_origin import OrderKind, OrderOrigin, Position
@@ -86,9 +87,10 @@ class ShardedOrder:
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
         """Refuse a state that does not fit."""
         own = {} if batching is None else _facts(batching.sampler)
-        for name in (*_KEYS, "consumed", "num_replicas"):
+        for name in dict.fromkeys((*_KEYS, *own, "consumed", "num_replicas")):
             wanted = bool if name == "shuffle" else int
-            if type(state.get(name)) is not wanted or not 0 <= state[name] <= sys.maxsize:
+            most = SEED_LIMIT - 1 if name == "seed" else sys.maxsize
+            if type(state.get(name)) is not wanted or not 0 <= state[name] <= most:
                 raise StateError(
                     f"{name} in the state's order must be of type {wanted.__name__} and not"
                     f" negative, got {got(state.get(name))}. {LOAD}"
@@ -103,7 +105,9 @@ class ShardedOrder:
 def _facts(sampler: Any) -> dict[str, Any]:
     """Return what the order of a sampler depends on; of one without a seed any order may come."""
     facts = {"shuffle": bool(sampler.shuffle), "length": len(sampler.dataset)}
-    return facts if sampler.seed is None else {**facts, "seed": int(sampler.seed)}
+    if sampler.seed is not None:
+        facts["seed"] = int(sampler.seed)
+    return facts if is_torch_sampler(sampler) else {**facts, **sampler.order_facts()}
 
 
 def _remaining_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:

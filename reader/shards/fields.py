@@ -154,7 +154,11 @@ def _plain(value: Any) -> Any:
 
 
 def _int(value: Any) -> int:
-    return int(_plain(value))
+    plain = _plain(value)
+    found = int(plain)
+    if isinstance(plain, (float, np.floating)) and found != plain:
+        raise ValueError("it is no whole number")
+    return found
 
 
 def _float(value: Any) -> float:
@@ -192,8 +196,22 @@ class _Numbers:
         self._dtype = dtype
 
     def __call__(self, value: Any) -> Any:
-        is_bytes = isinstance(value, bytes)
-        return np.frombuffer(value, self._dtype) if is_bytes else np.asarray(value, self._dtype)
+        if isinstance(value, bytes):
+            return np.frombuffer(value, self._dtype)
+        found = np.asarray(value)
+        if found.dtype == self._dtype:
+            return found
+        if found.dtype.kind not in "biufc" or not found.size:  # None, text, or nothing at all
+            return np.asarray(value, self._dtype)
+        with np.errstate(all="ignore"):
+            made = found.astype(self._dtype)
+            # a float may become one of fewer digits, but not infinite
+            is_float = made.dtype.kind in "fc"
+            same = np.isfinite(made) == np.isfinite(found) if is_float else made == found
+        if not same.all():
+            wrong = found[~same].ravel()[0]
+            raise ValueError(f"{wrong} does not fit {self._dtype}")
+        return made
 
 
 def _field(name: Any, decode: Any) -> Field:

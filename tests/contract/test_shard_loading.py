@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import reader
-from reader import ConfigError, DataLoader, ShardOrder, Shards
+from reader import ConfigError, DataLoader, ShardOrder, Shards, StateError
 from tests.shard_files import make_mds, make_tar
 
 COUNTS = (40, 3, 77, 20, 1, 60)
@@ -113,6 +113,39 @@ def test_a_fresh_order_is_resumed(workers: int, folder: Path) -> None:
         other.load_state_dict(state)
         assert numbers_of(other) == rest
         assert numbers_of(other) != taken + rest
+
+
+@pytest.mark.parametrize(
+    ("order", "lengths", "text"),
+    [
+        ({"window": 20}, COUNTS, r"window of the sampler is 20 here and 50 in the state"),
+        ({"window": "all"}, COUNTS, r"window of the sampler is 0 here and 50 in the state"),
+        ({"window": 50}, (101, 100), r"shards of the sampler is \d+ here and \d+ in the state"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(
+    order: dict[str, Any], lengths: tuple[int, ...], text: str, folder: Path, tmp_path: Path
+) -> None:
+    """The rest of another order would lose samples, and give some twice."""
+    numbers = iter(range(sum(COUNTS)))
+    rows = [[{"n": np.int64(next(numbers)).tobytes()} for _ in range(k)] for k in lengths]
+    other = Shards(make_mds(tmp_path / "m", {"n": ("int", 8)}, rows))
+    for seed in (3, 2**64 - 1):
+        saved = ShardOrder(Shards(folder), seed, 50)
+        with DataLoader(saved.dataset, batch_size=8, sampler=saved) as loader:
+            taken = [next(batches) for batches in [iter(loader)] for _ in range(3)]
+            state = loader.state_dict()
+            expected = list(ShardOrder(Shards(folder), seed, 50))
+            assert numbers_of(taken) == expected[:24]
+        fresh = DataLoader(other, batch_size=8, sampler=ShardOrder(other, seed, **order))
+        with pytest.raises(StateError, match=text):
+            fresh.load_state_dict(state)
+        with pytest.raises(StateError, match=text):
+            ShardOrder(other, seed, **order).load_state_dict(saved.state_dict())
+        same = ShardOrder(Shards(folder), seed, 50)
+        with DataLoader(same.dataset, batch_size=8, sampler=same) as loader:
+            loader.load_state_dict(state)
+            assert numbers_of(loader) == expected[24:]
 
 
 def test_shuffled_shards_are_divided_among_the_ranks_of_a_launcher(

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -447,3 +448,55 @@ def test_counts_and_splits_of_energon_are_heeded(tmp_path: Path) -> None:
     place.write_text("[]")
     with pytest.raises(ConfigError, match=r".info.json' is damaged: .*energon prepare"):
         Shards(tmp_path / "c.tar")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "wrong"),
+    [
+        ([128000, 1], np.uint16, "128000"),
+        ([1, -1], np.uint8, "-1"),
+        ([2.7], np.int32, "2.7"),
+        ([float("nan")], np.int64, "nan"),
+        ([1e300], np.float32, "1e+300"),
+        ([2], np.bool_, "2"),
+        ([300], np.int8, "300"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_told(
+    values: list[Any], dtype: Any, wrong: str, tmp_path: Path
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"x": [values]}), tmp_path / "t.parquet")
+    (tmp_path / "t.jsonl").write_text(json.dumps({"x": values}) + "\n")
+    for name in ("t.parquet", "t.jsonl"):
+        shards = Shards(tmp_path / name, fields={"x": dtype})
+        with pytest.raises(DatasetError, match=re.escape(f"{wrong} does not fit")):
+            shards[0]
+
+
+def test_numbers_that_fit_are_those(tmp_path: Path) -> None:
+    rows: dict[str, Any] = {
+        "a": [1, 2],
+        "b": [0.1, float("inf")],
+        "c": [],
+        "d": [1.0, 2.0],
+        "e": 2.0,
+        "f": True,
+    }
+    (tmp_path / "t.jsonl").write_text(json.dumps(rows) + "\n")
+    kinds: dict[str, Any] = {
+        "a": np.uint16,
+        "b": np.float32,
+        "c": np.int8,
+        "d": np.int64,
+        "e": int,
+        "f": int,
+    }
+    found = Shards(tmp_path / "t.jsonl", fields=kinds)[0]
+    for name, kind in kinds.items():
+        assert np.asarray(found[name]).tolist() == np.asarray(rows[name], kind).tolist()
+    (tmp_path / "h.jsonl").write_text('{"n": 2.9}\n')
+    with pytest.raises(DatasetError, match=r"it is no whole number"):
+        Shards(tmp_path / "h.jsonl", fields={"n": int})[0]
