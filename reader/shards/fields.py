@@ -50,6 +50,12 @@ class Fields:
                 f" or None, got {got(fields)}"
             )
         self.all = [_field(name, decode) for name, decode in fields.items()]
+        names = [field.name for field in self.all]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(
+                f"two fields are called {twice!r}, the first of their names: begin one with another"
+            )
         #: names in the shards, any of which a sample may have
         self.names = frozenset(name for field in self.all for name in field.choices)
         #: those of which the bytes of a file are wanted

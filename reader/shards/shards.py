@@ -205,6 +205,11 @@ class Shards(ShardedDataset[Any]):
         Raises:
             ConfigError, ConfigTypeError: an argument is invalid, or a decoder is missing.
         """
+        if self._fields is not None:
+            raise ConfigError(
+                "images() decodes the fields itself, and the shards were made with fields=: leave"
+                " that out, and pass label_as="
+            )
         wanted = {image: Compose(transforms, size=size, **options)}
         if label is not None:
             wanted[label] = label_as
@@ -240,6 +245,7 @@ class Shards(ShardedDataset[Any]):
         """Return an open shard; the one that was used longest ago is closed for it."""
         found = self._open.get(number)
         if found is not None:
+            found.check_unchanged()
             try:
                 self._open.move_to_end(number)
             except KeyError:  # another thread has just closed it

@@ -15,10 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, ShardOrder, Shards
+from reader import (
+    ConfigError,
+    ConfigTypeError,
+    DatasetError,
+    SampleIndexError,
+    ShardOrder,
+    Shards,
+    write_shards,
+)
 from reader.data.windowed_order import WindowedOrder
 from reader.shards.paths import expanded, named
-from tests.shard_files import make_tar
+from tests.shard_files import chunk_of, leaves_of, make_litdata, make_tar
 
 
 def tar_of(path: Path, *numbers: int) -> Path:
@@ -173,7 +181,7 @@ def test_a_shard_that_changes_while_it_is_used_is_told(tmp_path: Path) -> None:
     shards = Shards(path)
     assert shards[0]["cls"] == b"1"
     os.truncate(path, 600)
-    with pytest.raises(DatasetError, match=r"t.tar' ends at 600, and had"):
+    with pytest.raises(DatasetError, match=r"t.tar' has changed .* 10,240 bytes, and has 600"):
         shards[1]
     path.unlink()
     with pytest.raises(DatasetError, match=r"t.tar' cannot be opened"):
@@ -232,6 +240,7 @@ def test_fields_become_what_is_asked_for(tmp_path: Path) -> None:
         ({}, ConfigTypeError, r"fields must be a dict such as"),
         (["cls"], ConfigTypeError, r"fields must be a dict such as"),
         ({1: int}, ConfigTypeError, r"the name of a field must be a str, got 1"),
+        ({"cls;a": int, "cls;b": str}, ConfigError, r"two fields are called 'cls', the first of"),
     ],
 )
 def test_fields_that_cannot_be_are_told(
@@ -500,3 +509,31 @@ def test_numbers_that_fit_are_those(tmp_path: Path) -> None:
     (tmp_path / "h.jsonl").write_text('{"n": 2.9}\n')
     with pytest.raises(DatasetError, match=r"it is no whole number"):
         Shards(tmp_path / "h.jsonl", fields={"n": int})[0]
+
+
+@pytest.mark.parametrize("kind", ["tar", "mds", "tfrecord", "jsonl", "parquet", "litdata"])
+def test_a_shard_that_changes_while_it_is_read_is_an_error(kind: str, tmp_path: Path) -> None:
+    """Bytes of two versions would be a mixture."""
+    if kind in ("tfrecord", "parquet"):
+        pytest.importorskip({"tfrecord": "google_crc32c", "parquet": "pyarrow"}[kind])
+    if kind == "litdata":
+        chunk = chunk_of([leaves_of([b"abc"]), leaves_of([b"def"])])
+        make_litdata(tmp_path / "s", {"txt": None}, ["str"], [chunk])
+    else:
+        write_shards([{"txt": "abc"}, {"txt": "def"}], tmp_path / "s", kind)
+    shards = Shards(tmp_path / "s")
+    first = shards[0]
+    (path,) = (each for each in (tmp_path / "s").iterdir() if each.name[:5] in ("shard", "chunk"))
+    content = path.read_bytes()
+    path.write_bytes(content)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(DatasetError, match=rf"{path.name}' has changed since its index was made"):
+        shards[1]
+    assert Shards(tmp_path / "s")[0] == first
+
+
+def test_images_of_shards_with_fields_are_refused(tmp_path: Path) -> None:
+    """The fields would be left out silently."""
+    shards = Shards(tar_of(tmp_path / "t.tar", 1), fields={"cls": int})
+    with pytest.raises(ConfigError, match=r"images\(\) decodes the fields itself"):
+        shards.images("txt", "cls")

@@ -171,11 +171,20 @@ class StoredBytes:
         except OSError as error:
             raise DatasetError(f"the shard '{file.path}' cannot be opened: {error}") from error
         self.nbytes = found.st_size if content is None else len(content)
-        if (found.st_size, found.st_mtime_ns) != (file.nbytes, file.mtime_ns):
+        self._file = file
+        self._compare(found)
+
+    def check_unchanged(self) -> None:
+        """Raise DatasetError where the file is not as it was, unless all of it was read."""
+        if self._content is None:
+            self._compare(os.fstat(self._fd))
+
+    def _compare(self, found: os.stat_result) -> None:
+        if (found.st_size, found.st_mtime_ns) != self._file[1:]:
             raise DatasetError(
-                f"the shard '{file.path}' has changed since its index was made: it had"
-                f" {file.nbytes:,} bytes, and has {found.st_size:,}. Leave the files as they are"
-                " while they are read, or make the dataset anew"
+                f"the shard '{self.path}' has changed since its index was made: it had"
+                f" {self._file.nbytes:,} bytes, and has {found.st_size:,}. Leave the files as they"
+                " are while they are read, or make the dataset anew"
             )
 
     def __del__(self) -> None:
@@ -244,8 +253,15 @@ class Shard(abc.ABC):
         path, unpacked_nbytes: as given.
     """
 
+    _stored: Any = None  # the StoredBytes that it reads from, if it keeps them
+
     def __init__(self, path: str, unpacked_nbytes: int = 0) -> None:
         self.path, self.unpacked_nbytes = path, unpacked_nbytes
+
+    def check_unchanged(self) -> None:
+        """Raise DatasetError where the file is not as it was when it was opened."""
+        if self._stored is not None:
+            self._stored.check_unchanged()
 
     @abc.abstractmethod
     def samples(self, positions: Sequence[int]) -> list[Any]:

@@ -134,7 +134,7 @@ class TfRecordShard(Shard):
     def record(self, position: int) -> bytes:
         """Return the bytes of a record. DatasetError: its sum is wrong."""
         place, nbytes = int(self._places[position]), int(self._nbytes[position])
-        content = self._stored.read(place, nbytes + _SUM.size)
+        content: bytes = self._stored.read(place, nbytes + _SUM.size)
         if self._options.check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
             raise self.damaged(position, "its sum is wrong")
         return content[:nbytes]
