@@ -99,6 +99,7 @@ class Compose:
         is_normalize = [isinstance(each, Normalize) for each in self.transforms]
         self._normalized_from = is_normalize.index(True) if any(is_normalize) else 0
         self.dtype = as_dtype(dtype, self._normalize)
+        self._dtype_name = self.dtype.name  # asked for each image, and made anew each time
         if self.dtype == np.uint16:
             for each in (*self._before, *self._after):
                 if not isinstance(each, ViewTransform):
@@ -188,7 +189,7 @@ class Compose:
     def opened_file(self, source: Source) -> EncodedImage:
         """Return the image of a file, with its header read. See `decode`."""
         return EncodedImage(
-            source, self.mode, self.upright, None, self.exact, self.max_pixels, self.dtype.name
+            source, self.mode, self.upright, None, self.exact, self.max_pixels, self._dtype_name
         )
 
     def _opened(self, image: Any) -> Image:

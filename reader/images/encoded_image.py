@@ -165,8 +165,11 @@ class EncodedImage(Image):
         self._kind = find_kind(self._content, self.name)
         self._is_plain = True  # simplejpeg knows its colors
         self._is_exact = exact
-        read_size = {"JPEG": self._jpeg_size, "PNG": self._png_size}
-        self.height, self.width = read_size.get(self._kind, self._other_size)()
+        if self._kind == "JPEG":
+            self.height, self.width = self._jpeg_size()
+        else:
+            is_png = self._kind == "PNG"
+            self.height, self.width = self._png_size() if is_png else self._other_size()
         self._check_size(max_pixels)
         self._stored_size = self.height, self.width
         is_upright = self._kind in ("TIFF", "HEIC")  # by what opens them
