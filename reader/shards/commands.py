@@ -93,9 +93,9 @@ def _list(options: Any) -> int:
     from reader.shards.shards import Shards
 
     shards = Shards(options.path, options.format)
-    counts = [end - begin for begin, end in zip(shards.starts, shards.starts[1:], strict=False)]
+    counts = shards._set.counts  # of each file; `starts` may have several units of one
     files: list[dict[str, Any]] = [
-        {"path": file.path, "samples": int(count), "nbytes": file.nbytes}
+        {"path": file.path, "samples": count, "nbytes": file.nbytes}
         for file, count in zip(shards.files, counts, strict=True)
     ]
     sample = shards[0]
@@ -205,7 +205,7 @@ def _fields(given: list[str] | None) -> dict[str, Any] | None:
 
 
 def _summary(shards: Any) -> str:
-    count = len(shards.starts) - 1
+    count = len(shards.files)
     return (
         f"{shards.format}: {len(shards):,} samples in {count:,} shards, {_in_bytes(shards.nbytes)}"
     )

@@ -24,14 +24,21 @@ from reader.errors import ConfigError, DatasetError
 from reader.files import new_file, open_regular
 from reader.shards.formats import FORMATS, Format, find_format, is_named, read_index
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.shard import Arrays, ListedShard, Options, ShardFile, shard_file
+from reader.shards.formats.shard import (
+    UNIT_ENDS,
+    Arrays,
+    ListedShard,
+    Options,
+    ShardFile,
+    shard_file,
+)
 from reader.shards.paths import files_in, named
 from reader.sharing.share import share
 
 __all__ = ["COUNT", "SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
 
 _MAGIC = b"RDSHARDS"
-_VERSION = 1
+_VERSION = 2
 _HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
 _THREADS = 8
 COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
@@ -52,6 +59,8 @@ class SetIndex:
 
     Attributes:
         nbytes: of all files.
+        unit_starts: the first sample of each part of a shard that is read as one, such as a row
+            group of Parquet, and how many samples there are.
     """
 
     def __init__(
@@ -67,13 +76,23 @@ class SetIndex:
         self.kind, self.place = kind, place
         self.files = share([tuple(file) for file in files])
         self.nbytes = sum(nbytes for _, nbytes, _ in files)
-        self.starts = share(starts)
+        self.starts = self.unit_starts = share(starts)
+        if UNIT_ENDS in arrays:
+            firsts = np.repeat(starts[:-1], np.diff(bounds[UNIT_ENDS]))  # of each unit's shard
+            ends = firsts + arrays[UNIT_ENDS]
+            self.unit_starts = share(np.unique(np.concatenate([[0], ends])))
         self.notes = share(list(notes))
         self._arrays = {name: share(array) for name, array in arrays.items()}
         self._bounds = {name: share(array) for name, array in bounds.items()}
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @property
+    def counts(self) -> list[int]:
+        """How many samples each shard has."""
+        found: list[int] = np.diff(self.starts).tolist()
+        return found
 
     def locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the shard that has each sample, and its position there."""
@@ -118,7 +137,7 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
         arrays, bounds = _joined([each.arrays for each in shards])
         return _made(form, files, counts_of(shards), notes, arrays, bounds, None)
     found = _scanned(form, files, folder, options.check)
-    for listed, count in zip(shards, np.diff(found.starts).tolist(), strict=True):
+    for listed, count in zip(shards, found.counts, strict=True):
         if listed.samples not in (None, count):
             raise ConfigError(
                 f"the shard '{listed.path}' has {count:,} samples, and the list of its set says"

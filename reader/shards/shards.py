@@ -129,8 +129,11 @@ class Shards(ShardedDataset[Any]):
 
     @property
     def starts(self) -> Sequence[int]:
-        """The first sample of each shard, and how many samples there are: an array of int64."""
-        return self._set.starts  # type: ignore[no-any-return]
+        """The first sample of each shard, or row group of Parquet, and how many samples there are.
+
+        An array of int64. `ShardOrder` keeps to few of these units at a time.
+        """
+        return self._set.unit_starts  # type: ignore[no-any-return]
 
     @property
     def nbytes(self) -> int:

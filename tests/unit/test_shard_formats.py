@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import inspect
 import io
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import ConfigError, DatasetError, Shards
+from reader import ConfigError, DatasetError, ShardOrder, Shards
 from reader.shards.formats.mds_encodings import decoder_of
 from tests.shard_files import crc32c, example, make_mds, make_tar, make_tfrecord
 
@@ -489,6 +490,97 @@ def test_parquet_files_whose_columns_differ_are_told(tmp_path: Path) -> None:
         ConfigError, match=r"0.parquet' and '.*1.parquet' differ .*: a: double, a: "
     ):
         Shards(tmp_path)
+
+
+def test_a_parquet_without_the_wanted_column_is_told(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "t.parquet")
+    with pytest.raises(DatasetError, match=r"t.parquet', at \d+, lacks the field 'b': it has a$"):
+        Shards(tmp_path, fields={"b": None})[1]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table([[1], [2], [3]], names=["a", "b", "a"]), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=r"t.parquet' has two columns of the name 'a', and a"):
+        Shards(tmp_path)
+
+
+def test_a_footer_of_negative_rows_is_told(tmp_path: Path) -> None:
+    path = make_parquet(tmp_path / "t.parquet", 0, 6)
+    content = path.read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    told = 0
+    for at in range(begin, len(content) - 8):  # 6 rows are 12 in the footer, and -6 rows are 11
+        if content[at] != 12:
+            continue
+        path.write_bytes(content[:at] + b"\x0b" + content[at + 1 :])
+        with contextlib.suppress(ConfigError):
+            assert len(Shards(path, index=tmp_path / "kept")) >= 0
+            continue
+        with pytest.raises(ConfigError, match=r"t.parquet' is damaged") as info:
+            Shards(path, index=tmp_path / "kept")
+        told += "row group 0 is said to have -6 rows" in str(info.value)
+    assert told == 1
+
+
+def test_sums_of_pages_are_compared_if_pyarrow_can(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    if "page_checksum_verification" not in inspect.signature(parquet.ParquetFile).parameters:
+        pytest.skip("this pyarrow compares no sums of pages")
+    table = pa.table({"a": np.arange(100)})
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    parquet.write_table(table, path := tmp_path / "t.parquet", **options)
+    content = path.read_bytes()
+    at = content.index(np.int64(50).tobytes())
+    path.write_bytes(content[:at] + b"\x07" + content[at + 1 :])
+    assert Shards(path, check=False)[50] == {"a": 7}
+    with pytest.raises(DatasetError, match=r"t.parquet' is damaged, .*(crc|CRC)"):
+        Shards(path)[50]
+
+
+def test_decoded_row_groups_are_counted_and_dropped(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    blob = bytes(1 << 20)
+    for k in range(3):
+        table = pa.table({"n": range(8 * k, 8 * k + 8), "b": [blob] * 8})
+        parquet.write_table(table, tmp_path / f"{k}.parquet", compression="zstd", row_group_size=1)
+    shards = Shards(tmp_path)
+    assert sum(each.nbytes for each in shards.files) < 1 << 16
+    shard = shards.at(0)[0]
+    held = []
+    for position in range(8):
+        assert shard.samples([position])[0]["n"] == position
+        held.append(shard.unpacked_nbytes >> 20)
+    assert held[:2] == [1, 2]
+    assert max(held) <= 4  # in MiB, of 8
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reader.shards.shards._MOST_UNPACKED", 3 << 20)
+        assert [shards[index]["n"] for index in (0, 1, 8, 9, 16)] == [0, 1, 8, 9, 16]
+        assert len(shards._open) == 2
+
+
+def test_a_window_keeps_to_few_row_groups(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for k in range(3):
+        make_parquet(tmp_path / f"{k}.parquet", 20 * k, 20, row_group_size=6)
+    shards = Shards(tmp_path)
+    assert list(np.diff(shards.starts)) == [6, 6, 6, 2] * 3
+    assert len(shards.files) == 3
+    assert list(shards.images("image").starts) == list(shards.starts)
+    order = list(ShardOrder(shards, seed=0, window=1))
+    assert sorted(order) == list(range(60))
+    groups = np.searchsorted(shards.starts, order, "right")
+    assert np.count_nonzero(np.diff(groups)) == 11  # each is left once
+    assert [shards[index]["n"] for index in order] == order
 
 
 def test_damaged_parquet_is_told_or_has_rows_of_the_same_form(tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ class _RowsShard(Shard):
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: a row as a dict of Python values; of a picture that is encoded, its bytes."""
         with errors_of_library(self.path, DatasetError):
-            return row_dicts(self._table.take(np.asarray(positions)), self._options)
+            return row_dicts(self._table, np.asarray(positions), self._options)
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""

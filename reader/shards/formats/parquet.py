@@ -5,16 +5,19 @@ Imports NumPy and pyarrow. A shard keeps the last row groups that it decoded.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import inspect
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reader.errors import ConfigError, DatasetError
 from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.shard import (
+    UNIT_ENDS,
     Arrays,
     Options,
     Shard,
@@ -26,7 +29,10 @@ from reader.shards.formats.shard import (
 __all__ = ["ParquetShard", "begins_parquet", "row_dicts", "scan_parquet"]
 
 _MAGIC = b"PAR1"
-_KEPT = 2  # row groups
+_KEPT = 2  # row groups of a file, however large
+_KEPT_NBYTES = 1 << 22  # of them, beyond which no others are kept; a process opens 64 files
+_MOST_ROWS = 1 << 32  # of a row group
+_CHECKS = "page_checksum_verification"  # an argument of pyarrow, which older releases lack
 _PICTURE = {"bytes", "path"}  # the fields of a picture, as the library `datasets` writes it
 
 
@@ -36,14 +42,31 @@ def begins_parquet(head: bytes) -> bool:
 
 
 def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
-    """Return the index of a file: the "ends" of its row groups in rows, and its "columns"."""
-    with errors_of_library(stored.path, ConfigError), _opened(stored.path) as file:
+    """Return the index of a file: where its row groups end, in rows, and its "columns".
+
+    Raises:
+        ConfigError: it is damaged, or has two columns of one name.
+    """
+    with errors_of_library(stored.path, ConfigError), _opened(stored.path, False) as file:
         metadata = file.metadata
         rows = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+        names = file.schema_arrow.names
         columns = "\0".join(f"{each.name}: {each.type}" for each in file.schema_arrow)
+    for group, count in enumerate(rows):
+        if not 0 <= count < _MOST_ROWS:
+            raise ConfigError(
+                f"the shard '{stored.path}' is damaged: its row group {group:,} is said to have"
+                f" {count:,} rows. Fetch it again, or write it anew"
+            )
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"the shard '{stored.path}' has two columns of the name {twice!r}, and a sample is a"
+            " dict by name: write it anew with one name for each"
+        )
     return {
         "count": np.array([sum(rows)], np.int64),
-        "ends": np.cumsum(rows, dtype=np.int64),
+        UNIT_ENDS: np.cumsum(rows, dtype=np.int64),
         "columns": np.frombuffer(columns.encode(), np.uint8),
     }
 
@@ -54,15 +77,17 @@ class ParquetShard(Shard):
     Args:
         file: it; it must be as it was.
         arrays: its index: see `scan_parquet`.
-        options: which columns are wanted.
+        options: which columns are wanted, and whether the sums of pages are compared.
+
+    `unpacked_nbytes` is of the row groups that it keeps, and changes with them.
     """
 
     def __init__(self, file: ShardFile, arrays: Arrays, options: Options) -> None:
         super().__init__(file.path)
         self._stored = StoredBytes(file)  # keeps the file open, which must be as it was
-        self._ends = arrays["ends"]
+        self._ends = arrays[UNIT_ENDS]
         with errors_of_library(self.path, DatasetError):
-            self._file = _opened(self.path)
+            self._file = _opened(self.path, options.check)
             self._columns = self._file.schema_arrow.names
         self._chosen = [name for name in self._columns if options.wants(name)]
         self._options = options
@@ -77,8 +102,8 @@ class ParquetShard(Shard):
             rows = np.flatnonzero(groups == group)
             begin = self._ends[group - 1] if group else 0
             with errors_of_library(self.path, DatasetError):
-                table = self._group(group).take(wanted[rows] - begin)
-                for row, sample in zip(rows.tolist(), row_dicts(table, self._options), strict=True):
+                samples = row_dicts(self._group(group), wanted[rows] - begin, self._options)
+                for row, sample in zip(rows.tolist(), samples, strict=True):
                     found[row] = sample
         return found
 
@@ -97,21 +122,24 @@ class ParquetShard(Shard):
         if found is None:
             found = self._file.read_row_group(group, columns=self._chosen)
             self._groups[group] = found
-            while len(self._groups) > _KEPT:
-                self._groups.popitem(last=False)
+            nbytes = sum(each.nbytes for each in list(self._groups.values()))
+            while len(self._groups) > _KEPT and nbytes > _KEPT_NBYTES:
+                nbytes -= self._groups.popitem(last=False)[1].nbytes
+            self.unpacked_nbytes = nbytes
         return found
 
 
-def row_dicts(table: Any, options: Options) -> list[dict[str, Any]]:
-    """Return the rows of a table of pyarrow as dicts of Python values.
+def row_dicts(table: Any, rows: npt.NDArray[Any], options: Options) -> list[dict[str, Any]]:
+    """Return some rows of a table of pyarrow, by their numbers, as dicts of Python values.
 
     Of columns that are wanted encoded a picture is its bytes, and of those that are wanted as
     arrays a list of numbers is one.
     """
     names = table.column_names
-    columns = [_values(*each, options) for each in zip(table.columns, names, strict=True)]
-    if not columns:
-        return [{} for _ in range(table.num_rows)]
+    if not names:  # pyarrow takes no rows then
+        return [{} for _ in rows]
+    chosen = table.take(rows)
+    columns = [_values(*each, options) for each in zip(chosen.columns, names, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -145,8 +173,10 @@ def _arrays(column: Any) -> list[Any] | None:
     return [numbers[begin:end] for begin, end in pairwise(ends)]
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str, check: bool) -> Any:
+    """Return an open file; `check`: whether sums of pages are compared, if this pyarrow can."""
     required_pyarrow(f"'{path}' is a Parquet file")
     from pyarrow import parquet
 
-    return parquet.ParquetFile(path)
+    can_check = _CHECKS in inspect.signature(parquet.ParquetFile).parameters
+    return parquet.ParquetFile(path, **({_CHECKS: True} if check and can_check else {}))

@@ -21,6 +21,7 @@ from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
 
 __all__ = [
+    "UNIT_ENDS",
     "Arrays",
     "ListedShard",
     "Options",
@@ -34,6 +35,7 @@ __all__ = [
     "shard_file",
 ]
 
+UNIT_ENDS = "unit_ends"  # an array: the ends of what is read as one part of a shard, in samples
 _NUMBER = np.dtype("<u4")  # of a head with places
 _MOST_JSON = 1 << 30  # bytes of an index
 
@@ -117,12 +119,14 @@ class ListedShard(NamedTuple):
         samples: how many it has; None: its file has to be read to know.
         note: what else an index.json says of it, as JSON.
         arrays: its index, where that is made when the shard is listed.
+        nbytes: of its file, as a list of the set says; None: it does not.
     """
 
     path: str
     samples: int | None = None
     note: str = ""
     arrays: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
+    nbytes: int | None = None
 
 
 class Options(NamedTuple):
