@@ -117,7 +117,7 @@ class _Checks(Dataset[CheckedShard]):
         listed = self._shards[index]
         nbytes = 0
         try:
-            nbytes = file_of(listed.path).nbytes
+            nbytes = file_of(listed).nbytes
             self._compare_sum(listed.path)
             count, shard = self._opened(listed)
             shard.check_sums()
@@ -149,7 +149,7 @@ class _Checks(Dataset[CheckedShard]):
 
     def _opened(self, listed: ListedShard) -> tuple[int, Shard]:
         """Return how many samples a shard has, and the shard."""
-        form, file = FORMATS[self._kind], file_of(listed.path)
+        form, file = FORMATS[self._kind], file_of(listed)
         arrays = listed.arrays if form.scan is None else form.scan(stored_bytes(file), True)
         count = counts_of([listed])[0] if form.scan is None else int(arrays[COUNT][0])
         return count, form.open(file, listed.note, arrays, self._options)

@@ -32,7 +32,7 @@ from reader.shards.formats.shard import (
     ShardFile,
     shard_file,
 )
-from reader.shards.paths import files_in, named
+from reader.shards.paths import files_in, named, require_all
 from reader.sharing.share import share
 
 __all__ = ["COUNT", "SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
@@ -41,6 +41,7 @@ _MAGIC = b"RDSHARDS"
 _VERSION = 2
 _HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
 _THREADS = 8
+_MOST_OTHERS = 32  # indices of other sets that are looked into
 COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
 _Arrays = dict[str, npt.NDArray[Any]]
 
@@ -131,7 +132,7 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
             damaged.
     """
     form, shards = listed_shards(path, kind, options)
-    files = [file_of(each.path) for each in shards]
+    files = list(map(file_of, shards))
     if form.scan is None:
         notes = [each.note for each in shards]
         arrays, bounds = _joined([each.arrays for each in shards])
@@ -153,7 +154,8 @@ def listed_shards(
     """Return the format of the shards that a path names, and the shards; opens none of them.
 
     Raises:
-        ConfigError, ConfigTypeError: there are none, or they are of several formats.
+        ConfigError, ConfigTypeError: there are none, they are of several formats, or one file is
+            named twice.
     """
     found = _listed(named(path), kind, options)
     kinds = {each.name: file for each, file in reversed(found)}
@@ -162,7 +164,27 @@ def listed_shards(
         raise ConfigError(
             f"the shards have several formats, such as {told}: pass those of one, or format="
         )
-    return found[0][0], [listed for _, listed in found]
+    shards = [listed for _, listed in found]
+    _refuse_twice([each.path for each in shards])
+    return found[0][0], shards
+
+
+def _refuse_twice(paths: list[str]) -> None:
+    """Raise ConfigError where two paths are of one file."""
+    folders = {each: os.path.realpath(each) for each in set(map(os.path.dirname, paths))}
+    seen: dict[str, str] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        place = os.path.join(folders[folder], name)  # noqa: PTH118
+        if os.path.islink(place):  # noqa: PTH114
+            place = os.path.realpath(place)
+        if place in seen:
+            told = "" if seen[place] == path else f", also as '{path}'"
+            raise ConfigError(
+                f"path, or an index that it names, names '{seen[place]}' twice{told}: its samples"
+                " would come twice"
+            )
+        seen[place] = path
 
 
 def counts_of(found: Iterable[ListedShard]) -> list[int]:
@@ -225,11 +247,18 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
         if said:
             return [(form, ListedShard(path, count)) for path, count in said.items()]
     files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
-    if kind:
-        named_so = [each for each in files if is_named(each, FORMATS[kind])]
-        return [(FORMATS[kind], ListedShard(each)) for each in named_so or files]
+    files = [each for each in files if os.path.isfile(each) or _is_named(each)]  # noqa: PTH113
     kinds = [(find_format(each), each) for each in files]
-    return [(form, ListedShard(each)) for form, each in kinds if form is not None]
+    found = [(form, each) for form, each in kinds if form and kind in (None, form.name)]
+    if kind and not found:
+        found = [(FORMATS[kind], each) for each in files]
+    require_all([each for _, each in found])
+    return [(form, ListedShard(each)) for form, each in found]
+
+
+def _is_named(path: str) -> bool:
+    """Whether the name of a file is that of a format."""
+    return any(is_named(path, form) for form in FORMATS.values())
 
 
 def _indexed(
@@ -268,12 +297,23 @@ def _no_shards(folder: str) -> ConfigError:
     )
 
 
-def file_of(path: str) -> ShardFile:
-    """Return the file of a shard as it is now. ConfigError: it cannot be read."""
+def file_of(listed: ListedShard) -> ShardFile:
+    """Return the file of a shard as it is now.
+
+    Raises:
+        ConfigError: it cannot be read, or has not the size that a list of its set says.
+    """
     try:
-        return shard_file(path)
-    except OSError as error:
-        raise ConfigError(f"the shard '{path}' cannot be read: {error}") from error
+        found = shard_file(listed.path)
+    except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
+        raise ConfigError(f"the shard '{listed.path}' cannot be read: {error}") from error
+    if listed.nbytes not in (None, found.nbytes):
+        raise ConfigError(
+            f"the shard '{listed.path}' has {found.nbytes:,} bytes, and the list of its set says"
+            f" {listed.nbytes:,}: they are of different versions. Fetch them again, or make the"
+            " list anew"
+        )
+    return found
 
 
 def _made(
@@ -309,6 +349,9 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
     """Return the index of shards that have to be read, or of those that have changed."""
     place = _place_of(form, files, folder)
     kept = _read_kept(place, form.name)
+    is_kept = all(_stamp(each) in kept for each in files)
+    if not is_kept:
+        kept = _with_others(kept, files, place, form.name)
     missing = [each for each in files if _stamp(each) not in kept]
 
     def scan(file: ShardFile) -> _Arrays:
@@ -323,7 +366,7 @@ def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bo
     shards = [kept[_stamp(each)] for each in files]
     _check_columns(files, shards)
     arrays, bounds = _joined(shards)
-    is_kept = not missing or _keep(place, form.name, files, arrays, bounds, folder is not None)
+    is_kept = is_kept or _keep(place, form.name, files, arrays, bounds, folder is not None)
     counts = [int(each[COUNT][0]) for each in shards]
     return _made(form, files, counts, [], arrays, bounds, place if is_kept else None)
 
@@ -394,6 +437,30 @@ def _keep(
             raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
         return False
     return True
+
+
+def _with_others(
+    kept: dict[tuple[Any, ...], _Arrays], files: list[ShardFile], place: str, kind: str
+) -> dict[tuple[Any, ...], _Arrays]:
+    """Return what is kept of some files, with what indices of other sets in the folder say."""
+    wanted = set(map(_stamp, files))
+    found = {stamp: kept[stamp] for stamp in wanted & kept.keys()}
+    try:
+        with os.scandir(os.path.dirname(place)) as entries:  # noqa: PTH120
+            ages = {
+                each.path: each.stat().st_mtime_ns
+                for each in entries
+                if each.name.startswith(".reader-") and each.name.endswith(".index")
+            }
+    except OSError:  # it is not made yet, or one was just removed
+        return found
+    newest = sorted(ages.keys() - {place}, key=ages.__getitem__, reverse=True)
+    for other in newest[:_MOST_OTHERS]:
+        if len(found) == len(wanted):
+            break
+        said = _read_kept(other, kind)
+        found.update({stamp: said[stamp] for stamp in wanted & said.keys()})
+    return found
 
 
 def _read_kept(place: str, kind: str) -> dict[tuple[Any, ...], _Arrays]:

@@ -9,30 +9,36 @@ import glob
 import itertools
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["expanded", "files_in", "named"]
+__all__ = ["expanded", "files_in", "named", "require_all"]
 
-_BRACES = re.compile(r"\{([^{}]*)\}")  # the innermost
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?|([A-Za-z])\.\.([A-Za-z])")
+_RANGE = re.compile(
+    r"(?:(-?\d{1,18})\.\.(-?\d{1,18})|([A-Za-z])\.\.([A-Za-z]))(?:\.\.(-?\d{1,18}))?", re.ASCII
+)
+_NUMBER = re.compile(r"([0-9]+)")
+_OF_MANY = re.compile(  # "train-00001-of-00003.parquet", and also with the hash of its content
+    r"(?P<before>.*(?<!\d))(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?:-[0-9a-f]{8,})?"
+    r"(?P<after>\.[^/]*)?",
+    re.ASCII | re.DOTALL,
+)
 _MOST_FILES = 10_000_000
 
 
 def named(path: Any) -> list[str]:
-    """Return the files and folders that a path names, in their order.
+    """Return the absolute paths of the files and folders that a path names, in their order.
 
     Args:
         path: of a file or folder; a pattern: with braces ("{000..099}", "{a,b}") or wildcards
             ("*", "?", "[]"), several with "::" between them; or a list of these. What braces and
-            lists name comes in their order, what wildcards name by name.
+            lists name comes in their order, what wildcards name by name and number.
 
     Raises:
-        ConfigError, ConfigTypeError: it names nothing, or one file twice.
+        ConfigError, ConfigTypeError: it names nothing, or wildcards some of numbered files alone.
     """
     given = [path] if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(given, (list, tuple)) or not all(
@@ -45,45 +51,73 @@ def named(path: Any) -> list[str]:
     for each in given:
         refuse_url("path", each)
     parts = [part for each in given for part in os.fsdecode(each).split("::")]
-    found = [name for part in parts for name in _named(part)]
+    found = [_absolute(name) for part in parts for name in _named(part)]
     if not found:
         raise ConfigError("path is an empty list: pass the files of the shards")
-    counts = Counter(map(os.path.abspath, found))
-    if len(counts) < len(found):
-        twice = counts.most_common(1)[0][0]
-        raise ConfigError(f"path names '{twice}' twice: its samples would come twice")
     return found
 
 
+def _absolute(path: str) -> str:
+    """Return a path that stays right when the process changes its folder."""
+    if ".." in path.split("/"):  # behind a link it is another folder than the text says
+        return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
+    return os.path.abspath(path)  # noqa: PTH100
+
+
 def expanded(pattern: str) -> Iterator[str]:
-    """Yield what a pattern with braces names, as shells do; one without braces is itself."""
-    found = _BRACES.search(pattern)
-    if found is None:
+    """Yield what a pattern with braces names, as bash does; one without braces is itself."""
+    begin = end = pattern.find("{")
+    while begin >= 0 and (end := _end_of(pattern, begin)) < 0:  # a brace that is never closed
+        begin = pattern.find("{", begin + 1)
+    if begin < 0:
         yield pattern
         return
-    before, after = pattern[: found.start()], pattern[found.end() :]
-    for choice in _choices(found[1], found[0]):
-        yield from expanded(f"{before}{choice}{after}")
+    for choice in _choices(pattern[begin + 1 : end], pattern[begin : end + 1]):
+        for rest in expanded(pattern[end + 1 :]):
+            yield f"{pattern[:begin]}{choice}{rest}"
+
+
+def _end_of(pattern: str, begin: int) -> int:
+    """Return the place of the brace that closes the one at `begin`; -1: none does."""
+    depth = 0
+    for at in range(begin, len(pattern)):
+        depth += {"{": 1, "}": -1}.get(pattern[at], 0)
+        if not depth:
+            return at
+    return -1
+
+
+def _parts(inner: str) -> list[str]:
+    """Return what commas separate that stand in no inner braces."""
+    parts, depth = [""], 0
+    for each in inner:
+        depth += {"{": 1, "}": -1}.get(each, 0)
+        if each == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return parts
 
 
 def _choices(inner: str, whole: str) -> Iterator[str]:
     """Yield what stands for one pair of braces."""
     numbers = _RANGE.fullmatch(inner)
     if numbers is None:
-        if "," not in inner:
+        parts = _parts(inner)
+        if len(parts) == 1:
             raise ConfigError(
                 f"the pattern has {whole}, which is neither a range, such as {{000..099}}, nor a"
                 " choice, such as {a,b}"
             )
-        yield from inner.split(",")
+        yield from itertools.chain.from_iterable(map(expanded, parts))
         return
-    first, last, step, low, high = numbers.groups()
+    first, last, low, high, step = numbers.groups()
+    by = abs(int(step or 1)) or 1
     if low is not None:
-        way = 1 if low <= high else -1
-        yield from map(chr, range(ord(low), ord(high) + way, way))
+        way = by if low <= high else -by
+        yield from map(chr, range(ord(low), ord(high) + (1 if way > 0 else -1), way))
         return
     begin, end = int(first), int(last)
-    by = abs(int(step or 1)) or 1
     digits = [each.lstrip("-") for each in (first, last)]
     is_padded = any(len(each) > 1 and each.startswith("0") for each in digits)
     width = max(len(first), len(last)) if is_padded else 0
@@ -99,16 +133,56 @@ def _named(part: str) -> Iterator[str]:
     if os.path.lexists(plain):  # a name may have braces in it
         yield plain
         return
+    if "**" in plain.split("/"):
+        raise ConfigError(
+            f"the pattern '{plain}' has '**', which is not supported: name each folder, such as"
+            " 'data/*/*.tar'"
+        )
+    numbered: list[str] = []
     for name in expanded(plain):
         if os.path.lexists(name):
             yield name
             continue
-        found = sorted(glob.glob(name)) if glob.has_magic(name) else []  # noqa: PTH207
+        found = sorted(glob.glob(name), key=_by_number) if glob.has_magic(name) else []  # noqa: PTH207
         if not found:
             what = "the pattern" if glob.has_magic(name) else "there is no file"
             ends = " names no file" if glob.has_magic(name) else ""
             raise ConfigError(f"{what} '{name}'{ends}{_near(name)}")
+        numbered += found
         yield from found
+    require_all(numbered)
+
+
+def _by_number(path: str) -> list[Any]:
+    """Return the key by which paths are sorted: numbers in them by their value."""
+    parts: list[Any] = _NUMBER.split(path)
+    parts[1::2] = map(int, parts[1::2])
+    return [parts, path]
+
+
+def require_all(paths: list[str]) -> None:
+    """Raise ConfigError where files are numbered as of so many, and some of these are missing.
+
+    Their numbers begin at 0, or at 1 where the last one is there and none is 0.
+    """
+    sets: dict[tuple[Any, ...], dict[int, re.Match[str]]] = {}
+    for path in paths:
+        found = _OF_MANY.fullmatch(path)
+        if found is not None:
+            key = found["before"], int(found["count"]), found["after"]
+            sets.setdefault(key, {})[int(found["number"])] = found
+    for (before, count, after), there in sets.items():
+        first = int(count in there and 0 not in there)
+        missing = (number for number in range(first, count + first) if number not in there)
+        some = list(itertools.islice(missing, 3))
+        if some:
+            one = next(iter(there.values()))
+            of = f"-of-{one['count']}{after or ''}"
+            told = ", ".join(f"'{before}{each:0{len(one['number'])}d}{of}'" for each in some)
+            raise ConfigError(
+                f"{len(there):,} of {count:,} files '{before}*{of}' are there, and others are"
+                f" missing, such as {told}: fetch them, or name those that you want by a list"
+            )
 
 
 def _near(name: str) -> str:
@@ -124,12 +198,12 @@ def _near(name: str) -> str:
 
 
 def files_in(folder: str) -> list[str]:
-    """Return the files of a folder, by name, without hidden ones."""
+    """Return all of a folder but folders and what is hidden, by name and number."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted(
-                each.path for each in entries if not each.name.startswith(".") and each.is_file()
-            )
+            found = [
+                each.path for each in entries if not each.name.startswith(".") and not each.is_dir()
+            ]
     except OSError as error:
         raise ConfigError(f"the folder '{folder}' cannot be read: {error}") from error
-    return found
+    return sorted(found, key=_by_number)

@@ -398,7 +398,7 @@ def test_our_sum_of_tests_is_that_of_castagnoli() -> None:
 # -- JSON lines -----------------------------------------------------------------------------------
 
 
-def test_json_lines_are_samples(tmp_path: Path) -> None:
+def test_json_lines_are_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Any] = [{"a": [1, None]}, {"é": "\n"}, 7, "text", {}]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n  \r\n")
@@ -410,6 +410,15 @@ def test_json_lines_are_samples(tmp_path: Path) -> None:
         DatasetError, match=r"line 2 of the shard .* holds no object, so that it has"
     ):
         Shards(path, fields={"a": None})[2]
+    for length in (0, 1, 4, 9, 4095, 4096, 4097, 10_000):
+        for blank in (" ", "\t", "\r", "\t \r"):
+            line = (blank * length)[:length]
+            path.write_text(f"{line}\n  1\n{line}\n{line}2{line}\n{line}", newline="")
+            assert all_of(Shards(path)) == [1, 2]
+    monkeypatch.setattr("reader.shards.formats.json_lines._BLOCK", 3)
+    for text in ("1\n\n \n   \n  2", " \n1\n2\n", "1\n  \n2\n    ", "\n\n\n1\n 2 \n\n"):
+        path.write_text(text)
+        assert all_of(Shards(path)) == [1, 2]
     path.write_text('{"a": 1}\n{"a": \n')
     with pytest.raises(DatasetError, match=r"line 1 of the shard '.*t.jsonl', at 9, is no JSON: "):
         Shards(path)[1]

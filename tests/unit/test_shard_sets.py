@@ -25,8 +25,19 @@ from reader import (
     write_shards,
 )
 from reader.data.windowed_order import WindowedOrder
+from reader.shards.check_shards import check_shards
+from reader.shards.formats import FORMATS
+from reader.shards.formats.tar import scan_tar
 from reader.shards.paths import expanded, named
-from tests.shard_files import chunk_of, leaves_of, make_litdata, make_tar
+from tests.shard_files import (
+    chunk_of,
+    example,
+    leaves_of,
+    make_litdata,
+    make_mds,
+    make_tar,
+    make_tfrecord,
+)
 
 
 def tar_of(path: Path, *numbers: int) -> Path:
@@ -53,14 +64,17 @@ def classes(shards: Any) -> list[int]:
         ("{-1..1}", ["-1", "0", "1"]),
         ("{a,b}{0..1}", ["a0", "a1", "b0", "b1"]),
         ("{a..c}", ["a", "b", "c"]),
-        ("x{a,b{1,2}}", ["xa", "xa", "xb1", "xb2"]),
+        ("{a..e..2}", ["a", "c", "e"]),
+        ("{e..a..3}", ["e", "b"]),
+        ("x{a,b{1,2}}", ["xa", "xb1", "xb2"]),
+        ("{a,{b,c}}{1,2}", ["a1", "a2", "b1", "b2", "c1", "c2"]),
         ("{,x}", ["", "x"]),
+        ("a{b,{c,d}", ["a{b,c", "a{b,d"]),
+        ("a}b{", ["a}b{"]),
     ],
 )
 def test_braces_name_what_shells_name(pattern: str, names: list[str]) -> None:
-    assert sorted(set(expanded(pattern))) == sorted(set(names))
-    if "b{" not in pattern:
-        assert list(expanded(pattern)) == names
+    assert list(expanded(pattern)) == names
 
 
 def test_paths_patterns_and_lists_name_files_in_their_order(tmp_path: Path) -> None:
@@ -85,6 +99,11 @@ def test_paths_patterns_and_lists_name_files_in_their_order(tmp_path: Path) -> N
         ("no-*.tar", ConfigError, r"the pattern '.*no-\*.tar' names no file: the folder"),
         ("no/{0..2}.tar", ConfigError, r"no/0.tar': there is no folder '.*no', or it cannot be"),
         ("{0..99999999}", ConfigError, r"of more than 10,000,000 files"),
+        (
+            "**/*.tar",
+            ConfigError,
+            r"the pattern '.*' has '\*\*', which is not supported: name each",
+        ),
         ("{x}", ConfigError, r"the pattern has \{x\}, which is neither a range"),
         ([], ConfigError, r"path is an empty list"),
         (7, ConfigTypeError, r"path must be a path, a pattern such as .*got 7"),
@@ -124,6 +143,129 @@ def test_a_folder_has_its_shards_and_other_files(tmp_path: Path) -> None:
         Shards(tmp_path / "README.md")
 
 
+def test_a_file_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    tar_of(tmp_path / "o" / "a.tar", 0)
+    tar_of(tmp_path / "o" / "b.tar", 1)
+    (tmp_path / "link.tar").symlink_to(tmp_path / "o" / "b.tar")
+    (tmp_path / "p").symlink_to(tmp_path / "o")
+    for other in ("o/b.tar", "link.tar", "p", "o/../o/b.tar"):
+        with pytest.raises(ConfigError, match=r"names '.*o/[ab].tar' twice.*: its samples would"):
+            Shards([tmp_path / "o", tmp_path / other])
+    wids_of(tmp_path / "o", ("a.tar", 1), ("b.tar", 1), ("a.tar", 1))
+    with pytest.raises(ConfigError, match=r"an index that it names, names '.*/a.tar' twice: its"):
+        Shards(tmp_path / "o" / "train.json")
+    make_mds(tmp_path / "m", {"n": ("int", 8)}, [[{"n": bytes(8)}]])
+    index = tmp_path / "m" / "index.json"
+    said = json.loads(index.read_text())
+    index.write_text(json.dumps({**said, "shards": said["shards"] * 2}))
+    with pytest.raises(ConfigError, match=r"names '.*shard.00000.mds' twice: its samples would"):
+        Shards(tmp_path / "m")
+
+
+def test_paths_hold_when_the_process_changes_its_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    tar_of(tmp_path / "a" / "t.tar", 1, 2)
+    tar_of(tmp_path / "b" / "t.tar", 3, 4)
+    monkeypatch.chdir(tmp_path / "a")
+    found = [Shards(path) for path in ("t.tar", "*.tar", "{t,../b/t}.tar", ".")]
+    monkeypatch.chdir(tmp_path / "b")
+    assert [classes(each) for each in found] == [[1, 2], [1, 2], [1, 2, 3, 4], [1, 2]]
+    assert found[0].origin(0).path == str(tmp_path / "a" / "t.tar")
+
+
+def test_files_come_by_their_numbers(tmp_path: Path) -> None:
+    numbers = [9, 10, 99_999, 100_000]
+    for number in numbers:
+        tar_of(tmp_path / f"shard-{number}.tar", number)
+    assert classes(Shards(tmp_path)) == numbers
+    assert classes(Shards(f"{tmp_path}/shard-*.tar")) == numbers
+
+
+@pytest.mark.parametrize("kind", [None, "tfrecord"])
+def test_names_of_tensorflow_are_known_and_missing_ones_told(kind: Any, tmp_path: Path) -> None:
+    pytest.importorskip("google_crc32c")
+    for k in range(3):
+        make_tfrecord(tmp_path / f"b.tfrecord-0000{k}-of-00003", [example({"n": [k]})])
+    make_tfrecord(tmp_path / "shard-00000.tfrecord", [example({"n": [3]})])
+    make_tfrecord(tmp_path / "unnamed", [example({"n": [4]})])
+    shards = Shards(tmp_path, kind)
+    assert [shards[index]["n"] for index in range(len(shards))] == [[0], [1], [2], [3], [4]]
+    (tmp_path / "b.tfrecord-00001-of-00003").write_bytes(b"damaged")
+    with pytest.raises(ConfigError, match=r"b.tfrecord-00001-of-00003' is cut off"):
+        Shards(tmp_path, kind)
+    (tmp_path / "b.tfrecord-00001-of-00003").unlink()
+    for path in (tmp_path, f"{tmp_path}/b.*"):
+        with pytest.raises(
+            ConfigError, match=r"2 of 3 files .* missing, such as '.*b.tfrecord-00001-of-00003': f"
+        ):
+            Shards(path, kind)
+    assert len(Shards(f"{tmp_path}/b.tfrecord-0000{{0,2}}-of-00003", kind)) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["t-0-of-3.tar", "t-2-of-3.tar"], "t-1-of-3.tar"),
+        (["t-1-of-3.tar", "t-2-of-3.tar", "t-3-of-3.tar"], ""),  # some count from 1
+        (["t-1-of-2.tar", "u-0-of-1.tar"], "t-0-of-2.tar"),
+        (["00-of-99999999.tar"], "01-of-99999999.tar"),
+        (["t-0-of-2-0123456789abcdef.tar", "t-1-of-2-fedcba9876543210.tar"], ""),
+        (["t-0-of-2-0123456789abcdef.tar"], "t-1-of-2.tar"),
+        (["1-of-2-hopes.tar"], ""),
+    ],
+)
+def test_numbered_files_are_whole(names: list[str], missing: str, tmp_path: Path) -> None:
+    for number, name in enumerate(names):
+        tar_of(tmp_path / name, number)
+    for path in (tmp_path, f"{tmp_path}/*.tar"):
+        if not missing:
+            assert len(Shards(path)) == len(names)
+            continue
+        with pytest.raises(ConfigError, match=rf"are missing, such as '.*/{missing}'"):
+            Shards(path)
+    assert len(Shards([tmp_path / name for name in names])) == len(names)
+
+
+def test_shards_that_cannot_be_read_do_not_vanish_from_a_folder(tmp_path: Path) -> None:
+    tar_of(tmp_path / "0.tar", 0)
+    (tmp_path / "README").symlink_to(tmp_path / "nowhere")
+    assert classes(Shards(tmp_path)) == [0]
+    (tmp_path / "a.tar").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"a.tar' cannot be read: .*No such file"):
+        Shards(tmp_path)
+    (tmp_path / "a.tar").unlink()
+    for suffix in ("tar.xz", "tar.lzma", "tar.Z", "tar.7z", "tar.zip", "txz"):
+        (path := tmp_path / f"b.{suffix}").write_bytes(b"packed")
+        for kind in (None, "tar"):
+            with pytest.raises(ConfigError, match=rf"b.{suffix}' is compressed by '.*decompress"):
+                Shards(tmp_path, kind)
+        (tmp_path / "c.jsonl").write_text("1\n")
+        assert Shards(tmp_path, "jsonl")[0] == 1
+        (tmp_path / "c.jsonl").unlink()
+        path.unlink()
+
+
+@pytest.mark.parametrize("form", ["tar", "mds", "mds, zstd"])
+def test_a_file_of_another_size_than_its_list_says_is_told(form: str, tmp_path: Path) -> None:
+    if form == "tar":
+        tar_of(tmp_path / "0.tar", 0)
+        wids_of(tmp_path, ("0.tar", 1)).rename(tmp_path / "index.json")
+    else:
+        packed = {"compression": "zstd"} if "zstd" in form else {}
+        if packed:
+            pytest.importorskip("pyarrow")
+        write_shards([{"n": k} for k in range(9)], tmp_path, "mds", **packed)
+    (path,) = (each for each in tmp_path.iterdir() if each.name.startswith(("0", "shard")))
+    nbytes = path.stat().st_size
+    assert len(Shards(tmp_path)) in (1, 9)
+    with path.open("ab") as file:
+        file.write(bytes(1024))
+    text = rf"' has {nbytes + 1024:,} bytes, and the list of its set says {nbytes:,}: they are of d"
+    with pytest.raises(ConfigError, match=text):
+        Shards(tmp_path)
+    (found,) = check_shards(tmp_path)
+    assert "the list of its set says" in found.damage[0]
+
+
 # -- the index ------------------------------------------------------------------------------------
 
 
@@ -160,6 +302,30 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
     for length in range(0, len(content), 23):
         kept.write_bytes(content[:length])
         assert classes(Shards(tmp_path)) == [0, 1, 2, 3]
+
+
+def test_a_set_of_files_that_others_have_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned: list[str] = []
+
+    def scan(stored: Any, check: bool) -> dict[str, Any]:
+        scanned.append(Path(stored.path).name)
+        return scan_tar(stored, check)
+
+    monkeypatch.setitem(FORMATS, "tar", FORMATS["tar"]._replace(scan=scan))
+    for k in range(4):
+        tar_of(tmp_path / f"{k}.tar", k)
+    Shards([tmp_path / "0.tar", tmp_path / "1.tar"])
+    Shards([tmp_path / "2.tar", tmp_path / "1.tar"])
+    assert sorted(scanned) == ["0.tar", "1.tar", "2.tar"]
+    assert classes(Shards([tmp_path / f"{k}.tar" for k in (2, 0, 1)])) == [2, 0, 1]
+    assert classes(Shards(tmp_path)) == [0, 1, 2, 3]
+    assert sorted(scanned) == ["0.tar", "1.tar", "2.tar", "3.tar"]
+    assert len(kept_in(tmp_path)) == 4
+    tar_of(tmp_path / "1.tar", 7, 8)
+    assert classes(Shards([tmp_path / "1.tar"])) == [7, 8]
+    assert scanned[4:] == ["1.tar"]
 
 
 def test_an_index_lies_where_it_is_asked_for_or_nowhere(tmp_path: Path) -> None:
@@ -419,7 +585,10 @@ def test_a_list_of_wids_names_the_shards(tmp_path: Path) -> None:
     assert np.diff(Shards(tmp_path).starts).tolist() == [3, 2]
     for entry, text in (
         (("a.tar", 5), r"a.tar' has 2 samples, and the list of its set says 5: they are of differ"),
-        (("a.tar", 2, 7), r"a.tar' has 10,240 bytes, and the list of wids says 7: they are of dif"),
+        (
+            ("a.tar", 2, 7),
+            r"a.tar' has 10,240 bytes, and the list of its set says 7: they are of d",
+        ),
     ):
         wids_of(tmp_path, entry[:2], **({"filesize": entry[2]} if entry[2:] else {}))
         with pytest.raises(ConfigError, match=text):
@@ -454,6 +623,12 @@ def test_counts_and_splits_of_energon_are_heeded(tmp_path: Path) -> None:
     place.write_text(json.dumps({"shard_counts": {"c.tar": 5}}))
     with pytest.raises(ConfigError, match=r"c.tar' has 4 samples, and the list of its set says 5"):
         Shards(f"{tmp_path}/*.tar")
+    for name in ("../o/c.tar", "/etc/passwd"):
+        place.write_text(json.dumps({"shard_counts": {name: 4}}))
+        with pytest.raises(
+            ConfigError, match=rf".info.json': it names the file '{name}', which is outside"
+        ):
+            Shards(tmp_path / "c.tar")
     place.write_text("[]")
     with pytest.raises(ConfigError, match=r".info.json' is damaged: .*energon prepare"):
         Shards(tmp_path / "c.tar")

@@ -6,6 +6,7 @@ A format is a row of FORMATS; a new one is a new file and a new row.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_
 __all__ = ["FORMATS", "Format", "find_format", "is_named", "read_index"]
 
 _HEAD = 512  # bytes of a file that are looked at
+_OF_MANY = re.compile(r"-[0-9]+-of-[0-9]+$")  # behind a suffix: "train.tfrecord-00001-of-00003"
 
 
 class Format(NamedTuple):
@@ -126,7 +128,8 @@ FORMATS = {
 
 def is_named(path: str, form: Format) -> bool:
     """Whether the name of a file is that of a format, compressed or not."""
-    return packed_of(os.path.basename(path).lower())[0].endswith(form.suffixes)  # noqa: PTH119
+    name = _OF_MANY.sub("", os.path.basename(path).lower())  # noqa: PTH119
+    return packed_of(name)[0].endswith(form.suffixes)
 
 
 def find_format(path: str) -> Format | None:

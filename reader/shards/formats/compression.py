@@ -21,6 +21,8 @@ _SUFFIXES = {  # of names: how the file is compressed, and the suffix of what is
     **{f".{how}": (how, "") for how in ("gz", "bz2", "zst", "zstd", "br", "lz4", "snappy")},
     ".tgz": ("gz", ".tar"),
     ".tbz2": ("bz2", ".tar"),
+    **{f".{how}": (how, "") for how in ("xz", "lzma", "z", "7z", "zip")},  # not read, and told so
+    ".txz": ("xz", ".tar"),
 }
 _OURS: dict[str, Any] = {"gz": gzip.open, "bz2": bz2.open}
 _BLOCK = 1 << 16  # bytes; pyarrow never frees what it has made for a read that failed
@@ -91,7 +93,9 @@ def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> by
             return _read_within(file, MOST_NBYTES if nbytes is None else nbytes, path)
     if how not in _OF_ARROW:
         known = ", ".join([*_OURS, *_OF_ARROW])
-        raise ConfigError(f"the shard '{path}' is compressed by {how!r}, which is none of {known}")
+        raise ConfigError(
+            f"the shard '{path}' is compressed by {how!r}, which is none of {known}: decompress it"
+        )
     pa = required_pyarrow(f"the shard '{path}' is compressed by {how}")
     codec = _OF_ARROW[how]
     if nbytes is not None and codec != "lz4":

@@ -17,27 +17,42 @@ from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 __all__ = ["JsonLinesShard", "scan_json_lines"]
 
 _BLOCK = 1 << 24
-_SHORTEST = 4  # bytes that may be blank
+_BLANKS = b" \t\r"  # which alone make no sample of a line
+_PIECE = 1 << 12  # bytes of a line that is blank so far
 
 
 def scan_json_lines(stored: StoredBytes, _: bool) -> dict[str, Any]:
     """Return the index of a file: the "places" of its lines, and their "nbytes"."""
     ends = [np.array([-1], np.int64)]
+    firsts = []  # bytes of lines
+    is_begun = True
     for at in range(0, stored.nbytes, _BLOCK):
         block = np.frombuffer(stored.read(at, min(_BLOCK, stored.nbytes - at)), np.uint8)
-        ends.append(np.flatnonzero(block == ord("\n")) + at)
+        found = np.flatnonzero(block == ord("\n"))
+        ends.append(found + at)
+        if is_begun:
+            firsts.append(block[:1])
+        is_begun = bool(block[-1] == ord("\n"))
+        firsts.append(block[found[: len(found) - is_begun] + 1])
     lines = np.concatenate([*ends, [stored.nbytes]]).astype(np.int64)
     places, nbytes = lines[:-1] + 1, np.diff(lines) - 1
-    for number in np.flatnonzero(nbytes < _SHORTEST).tolist():  # a blank line may have a few
-        if nbytes[number] > 0:
-            line = stored.read(int(places[number]), int(nbytes[number]))
-            nbytes[number] *= bool(line.strip())
+    may_be_blank = np.isin(np.concatenate([np.empty(0, np.uint8), *firsts]), list(_BLANKS))
+    for number in np.flatnonzero(may_be_blank).tolist():
+        if _is_blank(stored, int(places[number]), int(nbytes[number])):
+            nbytes[number] = 0
     is_line = nbytes > 0
     return {
         "count": np.array([np.count_nonzero(is_line)], np.int64),
         "places": places[is_line],
         "nbytes": nbytes[is_line],
     }
+
+
+def _is_blank(stored: StoredBytes, place: int, nbytes: int) -> bool:
+    """Whether a line has blanks alone."""
+    pieces = range(place, place + nbytes, _PIECE)
+    end = place + nbytes
+    return not any(stored.read(at, min(_PIECE, end - at)).strip(_BLANKS) for at in pieces)
 
 
 class JsonLinesShard(Shard):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -90,11 +91,13 @@ def _listed(folder: str, shard: dict[str, Any], options: Options) -> ListedShard
         paths = [inner_path(folder, str(shard[f"zip_{part}"]["basename"])) for part in parts]
         note["packed"] = packed
         note["nbytes"] = [int(shard[f"raw_{part}"]["bytes"]) for part in parts]
+    stored = shard[f"{'zip' if 'packed' in note else 'raw'}_data"].get("bytes")
+    nbytes = None if stored is None else operator.index(stored)
     note["sums"] = [dict(shard[f"raw_{part}"].get("hashes") or {}) for part in parts]
     note["meta"] = paths[1] if parts[1:] else ""
     if not 0 <= count < _MOST_SAMPLES:
         raise ConfigError(f"the shard '{paths[0]}' is said to have {count:,} samples")
-    return ListedShard(paths[0], count, json.dumps(note))
+    return ListedShard(paths[0], count, json.dumps(note), nbytes=nbytes)
 
 
 def _columns(

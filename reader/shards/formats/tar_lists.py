@@ -12,7 +12,7 @@ from typing import Any
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError
-from reader.shards.formats.shard import ListedShard, Options, inner_path, json_of, shard_file
+from reader.shards.formats.shard import ListedShard, Options, inner_path, json_of
 
 __all__ = ["describes_wids", "read_energon", "read_wids"]
 
@@ -28,7 +28,7 @@ def read_wids(folder: str, index: dict[str, Any], _: Options) -> list[ListedShar
     """Return the tar files that a list of wids names.
 
     Raises:
-        ConfigError: one lies elsewhere, or has another size than the list says.
+        ConfigError: one lies elsewhere, or the list is damaged.
     """
     found = []
     try:
@@ -36,12 +36,8 @@ def read_wids(folder: str, index: dict[str, Any], _: Options) -> list[ListedShar
             refuse_url("a list of wids", each["url"])
             path = inner_path(folder, str(each["url"]))
             nbytes = each.get("filesize")
-            if nbytes is not None and os.path.exists(path) and shard_file(path).nbytes != nbytes:  # noqa: PTH110
-                raise ConfigError(
-                    f"the shard '{path}' has {shard_file(path).nbytes:,} bytes, and the list of"
-                    f" wids says {nbytes:,}: they are of different versions. Make the list anew"
-                )
-            found.append(ListedShard(path, operator.index(each["nsamples"])))
+            nbytes = None if nbytes is None else operator.index(nbytes)
+            found.append(ListedShard(path, operator.index(each["nsamples"]), nbytes=nbytes))
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"the list of wids in '{folder}' is damaged: a shard lacks {error}, or has it in"
@@ -69,13 +65,18 @@ def read_energon(folder: str, is_whole: bool) -> dict[str, int]:
     path = os.path.join(place, _COUNTS)  # noqa: PTH118
     try:
         said = json_of(path)["shard_counts"]
-        return {
-            os.path.join(folder, name): operator.index(count)  # noqa: PTH118
-            for name, count in said.items()
-        }
+        return {_path_of(path, folder, name): operator.index(n) for name, n in said.items()}
     except FileNotFoundError:
         return {}
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"'{path}' is damaged: {error!r}. Run `energon prepare` again, or remove it"
         ) from error
+
+
+def _path_of(index: str, folder: str, name: str) -> str:
+    """Return the path of a file that an index names. ConfigError: it is outside of the folder."""
+    try:
+        return inner_path(folder, name)
+    except ConfigError as error:
+        raise ConfigError(f"'{index}': {error}") from error
