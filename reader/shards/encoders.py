@@ -11,19 +11,25 @@ import io
 import json
 import pickle
 import tarfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.mds_encodings import encoder_of, encoding_for, size_of
+from reader.shards.formats.shard import StoredBytes
+from reader.shards.formats.tar import scan_tar
 from reader.shards.formats.tfrecord import record_of
 
 __all__ = ["ENCODERS", "Encoder", "encoder_for"]
 
 _KEY = "__key__"
 _TAR_END = bytes(1024)
+_MOST_MDS = (1 << 32) - 1  # bytes of a shard: its places are uint32
+_OF_PARQUET = ("none", "snappy", "gz", "gzip", "zstd", "brotli", "lz4")
 
 
 class Encoder(abc.ABC):
@@ -31,12 +37,21 @@ class Encoder(abc.ABC):
 
     Attributes:
         suffix: of the names of shards.
+        frame_nbytes: what a shard has beside its records, in bytes.
+        most_nbytes: how large a shard of the format can be, in bytes; None: of any size.
     """
 
     suffix = ""
+    frame_nbytes = 0
+    most_nbytes: int | None = None
 
     def look_at(self, sample: Any) -> None:  # noqa: B027  # most formats need no columns
         """See the first sample, which may say what the columns are."""
+
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        """The types of the columns, as the first sample has them; None: the format has none."""
+        return None
 
     @abc.abstractmethod
     def record(self, sample: Any, index: int) -> bytes:
@@ -47,12 +62,20 @@ class Encoder(abc.ABC):
         return len(record)
 
     def shard(self, records: list[bytes]) -> bytes:
-        """Return the content of a shard."""
+        """Return the content of a shard. ConfigError: the records do not fit together."""
         return b"".join(records)
 
-    def said(self) -> dict[str, Any]:
-        """Return what an index.json says of each shard; nothing where the format has none."""
-        return {}
+    def name(self, number: int) -> str:
+        """Return the name of a shard, before it is compressed."""
+        return f"shard-{number:05d}{self.suffix}"
+
+    def index(
+        self,
+        shards: Sequence[Mapping[str, Any]],  # noqa: ARG002
+        compression: str | None,  # noqa: ARG002
+    ) -> dict[str, Any] | None:
+        """Return what index.json says of the journal's shards; None: the format has none."""
+        return None
 
 
 def _fields(sample: Any) -> Mapping[str, Any]:
@@ -68,12 +91,16 @@ class TarEncoder(Encoder):
     """Writes tar files as WebDataset does: a member for each field, the name its extension."""
 
     suffix = ".tar"
+    frame_nbytes = len(_TAR_END)
 
     def record(self, sample: Any, index: int) -> bytes:
         """See Encoder."""
         fields = _fields(sample)
-        key = str(fields.get(_KEY, f"{index:09d}"))
-        if not key or "." in key.rpartition("/")[2] or "\0" in key:
+        key = fields.get(_KEY, f"{index:09d}")
+        if not isinstance(key, str):
+            raise ConfigTypeError(f"__key__ must be a str, got {got(key)}")
+        last = key.rpartition("/")[2]
+        if not last or "." in last or "\0" in key:
             raise ConfigError(f"__key__ must be a path whose last part has no dot, got {got(key)}")
         parts = []
         for name, value in fields.items():
@@ -84,18 +111,53 @@ class TarEncoder(Encoder):
                     "a field of a tar file is an extension in small letters, such as 'jpg', got"
                     f" {got(name)}"
                 )
-            content = _member(name, value)
+            try:
+                content = _member(name, value)
+            except ConfigError:
+                raise
+            except Exception as error:  # of many types, such as Pillow's
+                raise ConfigError(f"the field {name!r} cannot be written: {error}") from error
             member = tarfile.TarInfo(f"{key}.{name}")
             member.size = len(content)
             padding = -len(content) % tarfile.BLOCKSIZE
             parts += [member.tobuf(tarfile.PAX_FORMAT), content, bytes(padding)]
         if not parts:
             raise ConfigError("a sample of a tar file needs a field beside its key")
-        return b"".join(parts)
+        record = b"".join(parts)
+        found = _scanned(record)
+        if found["keys"].tobytes().decode(errors="surrogateescape") != key or found["starts"][
+            -1
+        ] != len(fields) - (_KEY in fields):
+            raise ConfigError(
+                f"a reader of tar files would leave out members of the sample with the key {key!r}"
+                f" and the fields {sorted(fields)}: give them other names, without '__' at both"
+                " ends"
+            )
+        return record
 
     def shard(self, records: list[bytes]) -> bytes:
         """See Encoder."""
+        keys = Counter(_scanned(record)["keys"].tobytes() for record in records)
+        for key, count in keys.items():
+            if count > 1:
+                raise ConfigError(
+                    f"{count} samples of a shard have the key {key.decode(errors='replace')!r}, and"
+                    " would be read as one: give each sample a __key__ of its own, or none"
+                )
         return b"".join([*records, _TAR_END])
+
+
+class _Record(StoredBytes):
+    """A record in memory, as the scan of a shard reads it."""
+
+    def __init__(self, content: bytes) -> None:
+        self.path, self._content, self._fd = "in memory", content, -1
+        self.nbytes = self.unpacked_nbytes = len(content)
+
+
+def _scanned(record: bytes) -> dict[str, Any]:
+    """Return the index of the tar file that holds this record alone."""
+    return scan_tar(_Record(record + _TAR_END), True)
 
 
 def _member(name: str, value: Any) -> bytes:
@@ -104,7 +166,7 @@ def _member(name: str, value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if kind == "json":
-        return json.dumps(value).encode()
+        return _json_of(name, value).encode()
     if kind == "npy" or isinstance(value, np.ndarray):
         if kind != "npy":
             raise ConfigError(f"the array of field {name!r} needs the extension 'npy', or bytes")
@@ -125,6 +187,17 @@ def _member(name: str, value: Any) -> bytes:
     )
 
 
+def _json_of(name: str, value: Any, **options: Any) -> str:
+    """Return the JSON of a field. ConfigTypeError: it holds what JSON does not."""
+    try:
+        return json.dumps(value, **options)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigTypeError(
+            f"the field {name!r} cannot be JSON: {error}. Decode it, as by fields={{{name!r}: str}}"
+            f" of reader.Shards (--field {name}=str of convert), or change it by dataset.map"
+        ) from error
+
+
 class MdsEncoder(Encoder):
     """Writes MDS.
 
@@ -133,20 +206,31 @@ class MdsEncoder(Encoder):
     """
 
     suffix = ".mds"
+    most_nbytes = _MOST_MDS
 
     def __init__(self, columns: Mapping[str, str] | None) -> None:
         self._encodings = None if columns is None else dict(sorted(columns.items()))
         self._columns: list[tuple[str, str, Callable[[Any], bytes], int | None]] = []
+        self._description = b""
 
     def look_at(self, sample: Any) -> None:
         """See Encoder."""
         if self._encodings is None:
             fields = _fields(sample)
             self._encodings = {name: encoding_for(name, fields[name]) for name in sorted(fields)}
+        if not self._encodings:
+            raise ConfigError("a sample of MDS needs a field, and the first one has none")
         self._columns = [
             (name, encoding, encoder_of(encoding, name), size_of(encoding))
             for name, encoding in self._encodings.items()
         ]
+        self._description = json.dumps(self._described(), sort_keys=True).encode()
+        self.frame_nbytes = 8 + len(self._description)  # the count, and where the last one ends
+
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        """See Encoder."""
+        return self._encodings
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder."""
@@ -157,7 +241,12 @@ class MdsEncoder(Encoder):
             )
         sizes, parts = [], []
         for name, encoding, encode, size in self._columns:
-            part = encode(fields[name])
+            try:
+                part = encode(fields[name])
+            except Exception as error:  # of many types
+                raise ConfigError(
+                    f"the field {name!r} does not fit its encoding {encoding!r}: {error}"
+                ) from error
             if size is None:
                 sizes.append(len(part))
             elif size != len(part):
@@ -166,6 +255,12 @@ class MdsEncoder(Encoder):
                     f" {size}"
                 )
             parts.append(part)
+        nbytes = self.frame_nbytes + 4 * (len(sizes) + 1) + sum(map(len, parts))
+        if nbytes > self.most_nbytes:
+            raise ConfigError(
+                f"it takes {nbytes:,} bytes, and a shard of MDS has {self.most_nbytes:,} at most:"
+                " split it, or compress its fields"
+            )
         return b"".join([np.array(sizes, "<u4").tobytes(), *parts])
 
     def nbytes(self, record: bytes) -> int:
@@ -174,14 +269,38 @@ class MdsEncoder(Encoder):
 
     def shard(self, records: list[bytes]) -> bytes:
         """See Encoder."""
-        description = json.dumps(self.said(), sort_keys=True).encode()
-        begin = 4 * (len(records) + 2) + len(description)
+        begin = self.frame_nbytes + 4 * len(records)
         places = np.cumsum([begin, *map(len, records)])
         head = np.array([len(records), *places], "<u4").tobytes()
-        return b"".join([head, description, *records])
+        return b"".join([head, self._description, *records])
 
-    def said(self) -> dict[str, Any]:
+    def name(self, number: int) -> str:
+        """See Encoder: as Streaming names it."""
+        return f"shard.{number:05d}{self.suffix}"
+
+    def index(
+        self, shards: Sequence[Mapping[str, Any]], compression: str | None
+    ) -> dict[str, Any] | None:
         """See Encoder."""
+
+        def part(file: Mapping[str, Any]) -> dict[str, Any]:
+            hashes = {"sha256": file["sha256"]}
+            return {"basename": file["name"], "bytes": file["nbytes"], "hashes": hashes}
+
+        found = [
+            {
+                **self._described(),
+                "compression": compression,
+                "samples": shard["samples"],
+                "raw_data": part(shard.get("raw", shard)),
+                "zip_data": part(shard) if compression else None,
+            }
+            for shard in shards
+        ]
+        return {"version": 2, "shards": found}
+
+    def _described(self) -> dict[str, Any]:
+        """Return what a shard, and index.json for each, says of the columns."""
         encodings = self._encodings or {}
         return {
             "version": 2,
@@ -211,7 +330,14 @@ class JsonLinesEncoder(Encoder):
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder."""
-        return json.dumps(sample, ensure_ascii=False).encode() + b"\n"
+        try:
+            text = json.dumps(sample, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):
+            if isinstance(sample, dict):
+                for name, value in sample.items():
+                    _json_of(name, value)  # says which field it is
+            raise
+        return text.encode() + b"\n"
 
 
 class ParquetEncoder(Encoder):
@@ -224,19 +350,41 @@ class ParquetEncoder(Encoder):
     suffix = ".parquet"
 
     def __init__(self, compression: str | None) -> None:
-        self._compression = compression
-        self._schema: Any = None
+        self._compression = {"gz": "gzip", None: "snappy"}.get(compression, compression)
+        self._types: dict[str, Any] = {}
 
     def look_at(self, sample: Any) -> None:
         """See Encoder."""
-        import pyarrow as pa
+        for name, value in _fields(sample).items():
+            self._types[name] = found = _type_of(name, _plain(value))
+            if _lacks_type(found):
+                raise ConfigError(
+                    f"the field {name!r} of the first sample is {got(value)}, and the types of"
+                    " columns are those of its values: begin with a sample that has a value in each"
+                    " field"
+                )
+        if not self._types:
+            raise ConfigError("a sample of Parquet needs a field, and the first one has none")
 
-        row = {name: _plain(value) for name, value in _fields(sample).items()}
-        self._schema = pa.Table.from_pylist([row]).schema
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        """See Encoder."""
+        return {name: str(kind) for name, kind in self._types.items()}
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder: the row, on its way between our own processes."""
         row = {name: _plain(value) for name, value in _fields(sample).items()}
+        if row.keys() != self._types.keys():
+            raise ConfigError(
+                f"a sample has the fields {sorted(row)}, and the columns are those of the first"
+                f" one, {sorted(self._types)}"
+            )
+        for name, kind in self._types.items():
+            if not _fits(_type_of(name, row[name]), kind):
+                raise ConfigTypeError(
+                    f"the field {name!r} is {got(row[name])}, and the first sample has {kind}"
+                )
+            self._column(name, [row[name]])
         return pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
 
     def shard(self, records: list[bytes]) -> bytes:
@@ -244,14 +392,66 @@ class ParquetEncoder(Encoder):
         import pyarrow as pa
         from pyarrow import parquet
 
-        table = pa.Table.from_pylist(list(map(pickle.loads, records)), schema=self._schema)
+        rows = list(map(pickle.loads, records))
+        columns = {name: self._column(name, [row[name] for row in rows]) for name in self._types}
         out = pa.BufferOutputStream()
-        parquet.write_table(table, out, compression=self._compression or "snappy")
+        parquet.write_table(pa.table(columns), out, compression=self._compression)
         return bytes(out.getvalue())
+
+    def _column(self, name: str, values: list[Any]) -> Any:
+        """Return values as a column. ConfigError: its type does not hold one of them exactly."""
+        import pyarrow as pa
+
+        kind = self._types[name]
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ConfigError(f"the field {name!r} does not fit into {kind}: {error}") from error
 
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _type_of(name: str, value: Any) -> Any:
+    """Return pyarrow's type of a value. ConfigTypeError: it has none."""
+    import pyarrow as pa
+
+    try:
+        return pa.infer_type([value])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ConfigTypeError(
+            f"the field {name!r} cannot be in a column of Parquet: {error}"
+        ) from error
+
+
+def _lacks_type(kind: Any) -> bool:
+    """Whether a type is that of no value, or of a list or dict without any."""
+    from pyarrow import types
+
+    if types.is_list(kind):
+        return _lacks_type(kind.value_type)
+    if types.is_struct(kind):
+        inner = [kind.field(k).type for k in range(kind.num_fields)]
+        return not inner or any(map(_lacks_type, inner))
+    return bool(types.is_null(kind))
+
+
+def _fits(kind: Any, wanted: Any) -> bool:
+    """Whether values of a type are also of another: a whole number is a float, None is any."""
+    from pyarrow import types
+
+    if kind == wanted or types.is_null(kind):
+        return True
+    if types.is_integer(kind):
+        return bool(types.is_integer(wanted) or types.is_floating(wanted))
+    if types.is_list(kind):
+        return types.is_list(wanted) and _fits(kind.value_type, wanted.value_type)
+    if types.is_struct(kind) and types.is_struct(wanted):
+        places = {wanted.field(k).name: wanted.field(k).type for k in range(wanted.num_fields)}
+        inner = [kind.field(k) for k in range(kind.num_fields)]
+        return all(each.name in places and _fits(each.type, places[each.name]) for each in inner)
+    return bool(types.is_decimal(kind) and types.is_decimal(wanted))
 
 
 ENCODERS = ("mds", "tar", "tfrecord", "parquet", "jsonl")
@@ -261,11 +461,27 @@ def encoder_for(form: str, columns: Mapping[str, str] | None, compression: str |
     """Return what encodes samples in a format. ConfigError: there is none, or no such columns."""
     if form not in ENCODERS:
         raise ConfigError(f"format must be one of {', '.join(ENCODERS)}, got {got(form)}")
-    if columns is not None and form != "mds":
-        raise ConfigError(f'columns= are those of "mds", and the format is {form!r}: leave it out')
+    if columns is not None:
+        if form != "mds":
+            raise ConfigError(
+                f'columns= are those of "mds", and the format is {form!r}: leave it out'
+            )
+        if not isinstance(columns, Mapping) or not all(
+            isinstance(each, str) for pair in columns.items() for each in pair
+        ):
+            raise ConfigTypeError(
+                'columns must be a dict of names and encodings, such as {"image": "jpeg", "label":'
+                f' "int"}}, got {got(columns)}'
+            )
     if form == "mds":
         return MdsEncoder(columns)
     if form == "parquet":
+        required_pyarrow("the format is 'parquet'")
+        if compression is not None and compression not in _OF_PARQUET:
+            raise ConfigError(
+                f"compression of Parquet must be one of {', '.join(_OF_PARQUET)}, got"
+                f" {got(compression)}"
+            )
         return ParquetEncoder(compression)
     if form == "tar":
         return TarEncoder()

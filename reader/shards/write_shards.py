@@ -2,11 +2,12 @@
 
 Imports the loader, which runs the encoding in workers. A shard is written under another name and
 moved to its place when it is whole; then a line in the folder's journal says so. What the journal
-does not name is written again, with the same bytes.
+does not name is written again, with the same bytes. Its first line says what is written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import itertools
@@ -19,16 +20,19 @@ from typing import Any
 from reader.checks import as_byte_size, as_int, refuse_url
 from reader.data.dataset import Dataset
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, ReaderError, got
 from reader.files import new_file, open_regular
 from reader.loader import DataLoader
 from reader.shards.encoders import Encoder, encoder_for
+from reader.shards.formats.compression import required_pyarrow
+from reader.shards.formats.shard import json_of
 
 __all__ = ["write_shards"]
 
 _JOURNAL, _MANIFEST, _INDEX = ".reader-journal.jsonl", "manifest.json", "index.json"
 _AT_ONCE = 16  # samples of a task of a worker
 _PACKED = {"gz": ".gz", "zstd": ".zstd"}
+_ANOTHER = "pass the same samples, or a new folder"
 
 
 def write_shards(
@@ -46,65 +50,119 @@ def write_shards(
 
     The order is that of the samples. A call that was ended, by SIGKILL too, is repeated with the
     same arguments: it keeps the shards that are whole, and writes the rest with the same bytes.
-    At the end "manifest.json" has the names, counts, bytes and sums (SHA-256) of all shards; for
-    MDS "index.json" as Streaming reads it, too.
+    Other samples are refused where their fields, their number or the first of them differ. At the
+    end "manifest.json" has the names, counts, bytes and sums (SHA-256) of all shards; for MDS
+    "index.json" as Streaming reads it, too.
 
     Args:
         samples: a dataset with indices, or an iterable, such as a generator, which gives the
             same samples when a call is repeated.
-            A sample is a dict; of "jsonl" it is anything that JSON holds.
+            A sample is a dict; of "jsonl" it is anything that JSON holds. Samples of "mds" and
+            "parquet" have the fields of the first one, and values of the same types.
         path: of the folder, which is made if it is missing.
         format: "mds", "tar", "tfrecord", "parquet" or "jsonl".
         shard_size: how many bytes a shard has at most before it is compressed, such as "64MB"; a
-            sample that is larger is a shard by itself.
-        compression: of whole shards: "zstd" or "gz"; of "parquet" that of its columns.
+            sample that is larger is a shard by itself. Of "parquet" the bytes of its rows count
+            before they are columns, which take less. Of "mds" it is less than 4 GiB.
+        compression: of whole shards: "zstd" or "gz"; of "parquet" that of its columns: these,
+            "none", "snappy", "brotli" or "lz4".
         columns: of "mds": the encoding of each column by name; None: what the first sample has.
         num_workers: how many processes fetch and encode samples; for an iterable 0.
         progress: whether to show a bar, by tqdm.
 
     Raises:
-        ConfigError, ConfigTypeError: an argument is invalid, or the folder has other shards.
-        DatasetError: a sample cannot be encoded; it is named.
+        ConfigError, ConfigTypeError: an argument is invalid, the folder has other shards, or it
+            cannot be written to, such as a disk that is full.
+        DatasetError: a sample cannot be fetched or encoded; it is named.
     """
     refuse_url("path", path)
     encoder = encoder_for(format, columns, compression)
     size = as_byte_size("shard_size", shard_size)
-    workers = as_int("num_workers", num_workers, low=0, remedy="0 encodes in this process.")
-    if format != "parquet" and compression is not None and compression not in _PACKED:
+    if encoder.most_nbytes is not None and size > encoder.most_nbytes:
         raise ConfigError(
-            f"compression must be one of {', '.join(_PACKED)}, got {got(compression)}"
+            f"shard_size must be {encoder.most_nbytes:,} bytes at most for {format!r}, whose places"
+            f" in a shard have 32 bits, got {got(shard_size)}"
         )
-    if isinstance(samples, (Mapping, str, bytes)):
-        raise ConfigTypeError(
-            f"samples must be a dataset, or an iterable of samples, got {got(samples)}: pass a list"
-            " of samples, or reader.Shards of a path"
-        )
-    is_stream = is_iterable_dataset(samples) or not hasattr(samples, "__getitem__")
+    workers = as_int("num_workers", num_workers, low=0, remedy="0 encodes in this process.")
+    packed = _whole_compression(format, compression)
+    is_stream = _is_stream(samples)
     if is_stream and workers:
         raise ConfigError(
             f"num_workers={workers} is for datasets with indices, and {got(samples)} has none:"
             " leave it out, or pass a list"
         )
     folder = Path(os.path.expanduser(os.fsdecode(path)))  # noqa: PTH111
-    said = {"format": format, "shard_size": size, "compression": compression, "columns": columns}
-    journal = _Journal(folder, said)
-    if is_stream:
-        stream = iter(samples)
-        first = list(itertools.islice(stream, 1))
-        samples = itertools.chain(first, stream)  # a generator gives its first sample once
-    else:
-        first = [samples[0]] if len(samples) else []
+    known = None if is_stream else len(samples)
+    source = _fetched(samples, is_stream)
+    first = list(itertools.islice(source, 1))
     if not first:
         raise ConfigError("there is no sample to write")
-    encoder.look_at(first[0])
+    said = {"format": format, "shard_size": size, "compression": compression, "columns": columns}
+    said |= {"samples": known, "first": _look_at_first(encoder, first[0])}
+    journal = _Journal(folder, {**said, "types": encoder.columns})
     done = sum(each["samples"] for each in journal.shards)
-    records = _records(samples, encoder, done, workers, is_stream)
+    if is_stream:  # a generator gives its first sample once
+        source = itertools.chain(first, source)
+        there = sum(1 for _ in itertools.islice(source, done))
+    else:  # what is written is not fetched again
+        source = _fetched(samples, is_stream, done)
+        there = len(samples)
+    if there < done:
+        raise _fewer(folder, done, there)
+    records = (
+        _encoded_by_workers(samples, encoder, done, workers)
+        if workers
+        else _encoded_all(source, encoder, done)
+    )
     if progress:
-        records = _with_bar(records, samples, done, is_stream)
-    packed = None if format == "parquet" else compression
+        records = _with_bar(records, done, known)
+    if journal.finished is not None:
+        records = _counted(records, done, journal.finished, folder)
     for group in _groups(records, encoder, size):
         journal.add(encoder, group, packed)
     return journal.finish(encoder, packed)
+
+
+def _whole_compression(form: str, compression: str | None) -> str | None:
+    """Return how whole shards are compressed; None: they are not. ConfigError: it is unknown."""
+    if form == "parquet" or compression is None:
+        return None
+    if not isinstance(compression, str) or compression not in _PACKED:
+        raise ConfigError(
+            f"compression must be one of {', '.join(_PACKED)}, got {got(compression)}"
+        )
+    if compression == "zstd":
+        required_pyarrow("the shards are compressed by zstd")
+    return compression
+
+
+def _is_stream(samples: Any) -> bool:
+    """Whether samples have no indices. ConfigTypeError: they are no samples."""
+    is_stream = is_iterable_dataset(samples) or not hasattr(samples, "__getitem__")
+    if isinstance(samples, (Mapping, str, bytes)) or not hasattr(
+        samples, "__iter__" if is_stream else "__len__"
+    ):
+        raise ConfigTypeError(
+            "samples must be a dataset with a length, or an iterable of samples, got"
+            f" {got(samples)}: pass a list of samples, or reader.Shards of a path"
+        )
+    return is_stream
+
+
+def _look_at_first(encoder: Encoder, sample: Any) -> str:
+    """Show the first sample to the encoder; return the sum of a shard that has it alone.
+
+    Raises:
+        ConfigError, ConfigTypeError: it has no fields or types that the format holds.
+        DatasetError: it cannot be encoded.
+    """
+    try:
+        encoder.look_at(sample)
+        return _sum(encoder.shard([_encoded(encoder, sample, 0)]))
+    except ReaderError:
+        raise
+    except Exception as error:  # of many types
+        raise DatasetError(f"sample 0 cannot be encoded: {error}") from error
 
 
 class _Encoded(Dataset[bytes]):
@@ -117,7 +175,30 @@ class _Encoded(Dataset[bytes]):
         return len(self._samples)
 
     def __getitem__(self, index: int) -> bytes:
-        return _encoded(self._encoder, self._samples[index], index)
+        (sample,) = itertools.islice(_fetched(self._samples, False, index), 1)
+        return _encoded(self._encoder, sample, index)
+
+
+def _fetched(samples: Any, is_stream: bool, begin: int = 0) -> Iterator[Any]:
+    """Yield the samples; those of a dataset from number `begin` on.
+
+    Raises:
+        DatasetError: one cannot be fetched; it is named.
+    """
+    number = begin
+    try:
+        if is_stream:
+            for sample in samples:
+                yield sample
+                number += 1
+            return
+        for number in range(begin, len(samples)):
+            sample = samples[number]
+            yield sample
+    except Exception as error:
+        raise DatasetError(
+            f"sample {number:,} cannot be fetched: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _encoded(encoder: Encoder, sample: Any, index: int) -> bytes:
@@ -127,19 +208,14 @@ def _encoded(encoder: Encoder, sample: Any, index: int) -> bytes:
         raise DatasetError(f"sample {index:,} cannot be encoded: {error}") from error
 
 
-def _records(
-    samples: Any, encoder: Encoder, done: int, workers: int, is_stream: bool
-) -> Iterator[bytes]:
-    """Yield the records of the samples from number `done` on."""
-    if is_stream or not workers:
-        rest: Iterator[Any]
-        if is_stream:
-            rest = itertools.islice(samples, done, None)
-        else:  # what is written is not fetched again
-            rest = map(samples.__getitem__, range(done, len(samples)))
-        for index, sample in enumerate(rest, done):
-            yield _encoded(encoder, sample, index)
-        return
+def _encoded_all(samples: Iterator[Any], encoder: Encoder, done: int) -> Iterator[bytes]:
+    """Yield the records of samples, of which the first has the number `done`."""
+    for index, sample in enumerate(samples, done):
+        yield _encoded(encoder, sample, index)
+
+
+def _encoded_by_workers(samples: Any, encoder: Encoder, done: int, workers: int) -> Iterator[bytes]:
+    """Yield the records of a dataset's samples from number `done` on."""
     encoded = _Encoded(samples, encoder)
     places = range(done, len(samples))
     with DataLoader(
@@ -149,9 +225,29 @@ def _records(
             yield from batch
 
 
-def _with_bar(
-    records: Iterator[bytes], samples: Any, done: int, is_stream: bool
-) -> Iterator[bytes]:
+def _counted(records: Iterator[bytes], done: int, finished: int, folder: Path) -> Iterator[bytes]:
+    """Yield records. ConfigError: a finished folder has another number of samples."""
+    count = done
+    for record in records:
+        if count == finished:
+            raise ConfigError(
+                f"the folder '{folder}' is finished with {finished:,} samples, and there are more:"
+                f" {_ANOTHER}"
+            )
+        yield record
+        count += 1
+    if count < finished:
+        raise _fewer(folder, finished, count)
+
+
+def _fewer(folder: Path, written: int, count: int) -> ConfigError:
+    return ConfigError(
+        f"the folder '{folder}' has shards of {written:,} samples, and there are {count:,}:"
+        f" {_ANOTHER}"
+    )
+
+
+def _with_bar(records: Iterator[bytes], done: int, known: int | None) -> Iterator[bytes]:
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
@@ -159,19 +255,18 @@ def _with_bar(
             f"progress=True shows a bar by tqdm, which cannot be imported: {error}. Run: pip"
             " install tqdm, or leave it out"
         ) from error
-    total = None if is_stream else len(samples)
-    yield from tqdm(records, initial=done, total=total, unit=" samples")
+    yield from tqdm(records, initial=done, total=known, unit=" samples")
 
 
 def _groups(records: Iterable[bytes], encoder: Encoder, size: int) -> Iterator[list[bytes]]:
     """Yield the records of each shard."""
     group: list[bytes] = []
-    nbytes = 0
+    nbytes = encoder.frame_nbytes
     for record in records:
         more = encoder.nbytes(record)
         if group and nbytes + more > size:
             yield group
-            group, nbytes = [], 0
+            group, nbytes = [], encoder.frame_nbytes
         group.append(record)
         nbytes += more
     if group:
@@ -183,27 +278,31 @@ class _Journal:
 
     Args:
         folder: it is made if it is missing.
-        said: the arguments, which must be those of the lines that are there.
+        said: the arguments, how many samples there are (None: it is not known), the sum of the
+            first, and the types of columns: they must be those of the first line.
 
     Raises:
-        ConfigError: the folder has other files, or shards of other arguments.
+        ConfigError: the folder cannot be written to, has other files, or shards of other arguments
+            or samples, or what it says is damaged.
 
     Attributes:
         shards: name, samples, nbytes and sum of each that is whole.
+        finished: how many samples the folder has, if an earlier call came to its end.
     """
 
     def __init__(self, folder: Path, said: dict[str, Any]) -> None:
         self._folder, self._said = folder, said
         self.shards: list[dict[str, Any]] = []
+        self.finished: int | None = None
         self._place = folder / _JOURNAL
         try:
             folder.mkdir(parents=True, exist_ok=True)
             names = {each.name for each in folder.iterdir()}
-            lines = self._lines() if _JOURNAL in names else []
+            content = _content(self._place) if _JOURNAL in names else b""
         except OSError as error:
             raise ConfigError(f"shards cannot be written to '{folder}': {error}") from error
-        if not lines:
-            others = {each for each in names if not each.endswith(".draft")} - {_JOURNAL}
+        if not content:
+            others = {each for each in names if not each.endswith(".draft") and each[0] != "."}
             if others:
                 raise ConfigError(
                     f"the folder '{folder}' has {len(others)} files, such as {min(others)!r}:"
@@ -211,31 +310,34 @@ class _Journal:
                 )
             self._write(_JOURNAL, _line(said))
             return
-        if lines[0] != json.loads(json.dumps(said)):
-            raise ConfigError(
-                f"the folder '{folder}' has shards that were written with other arguments,"
-                f" {lines[0]}: pass these again, or a new folder"
-            )
-        for line in lines[1:]:
+        head, *lines = self._lines(content)
+        self._compare(head)
+        if _MANIFEST in names:
+            self.finished = self._finished_count()
+        for line in lines:
             if not self._is_whole(line):
                 break
             self.shards.append(line)
-        if len(self.shards) < len(lines) - 1 or not _content(self._place).endswith(b"\n"):
-            self._write(_JOURNAL, b"".join(map(_line, [said, *self.shards])))
+        if len(self.shards) < len(lines) or not content.endswith(b"\n"):
+            self._write(_JOURNAL, b"".join(map(_line, [head, *self.shards])))
 
     def add(self, encoder: Encoder, records: list[bytes], packed: str | None) -> None:
         """Write a shard."""
-        content = raw = encoder.shard(records)
-        number = len(self.shards)
-        is_mds = encoder.suffix == ".mds"
-        name = f"shard{'.' if is_mds else '-'}{number:05d}{encoder.suffix}"
+        begin = sum(each["samples"] for each in self.shards)
+        try:
+            content = raw = encoder.shard(records)
+        except ConfigError as error:
+            raise DatasetError(
+                f"samples {begin:,} to {begin + len(records) - 1:,} cannot be a shard: {error}"
+            ) from error
+        name = encoder.name(len(self.shards))
         line: dict[str, Any] = {"name": name, "samples": len(records)}
         if packed is not None:
             content, line["name"] = _packed(raw, packed), name + _PACKED[packed]
             line["raw"] = {"name": name, "nbytes": len(raw), "sha256": _sum(raw)}
         line |= {"nbytes": len(content), "sha256": _sum(content)}
         self._write(line["name"], content)
-        with open(self._place, "ab", opener=open_regular) as file:
+        with _writing(self._place), open(self._place, "ab", opener=open_regular) as file:
             file.write(_line(line))
             file.flush()
             os.fsync(file.fileno())
@@ -245,38 +347,124 @@ class _Journal:
         """Write what describes all shards; return how many there are."""
         samples = sum(each["samples"] for each in self.shards)
         shards = [{key: each[key] for key in each if key != "raw"} for each in self.shards]
+        index = encoder.index(self.shards, packed)
+        if index is not None:
+            self._write(_INDEX, json.dumps(index).encode())
         manifest = {"format": self._said["format"], "samples": samples, "shards": shards}
         self._write(_MANIFEST, json.dumps(manifest, indent=1).encode())
-        if encoder.said():
-            found = [_of_streaming(encoder, each, packed) for each in self.shards]
-            self._write(_INDEX, json.dumps({"version": 2, "shards": found}).encode())
         return len(self.shards)
 
-    def _lines(self) -> list[dict[str, Any]]:
-        """Return the lines that are whole; a program that was killed may leave a part of one."""
-        content = _content(self._place)
+    def _lines(self, content: bytes) -> list[dict[str, Any]]:
+        """Return the lines that are whole; a program that was killed may leave a part of one.
+
+        Raises:
+            ConfigError: one is not what this class writes.
+        """
         found = []
-        for line in content.split(b"\n")[:-1]:
+        for number, line in enumerate(content.split(b"\n")[:-1]):
             try:
-                found.append(json.loads(line))
-            except ValueError:
-                break
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                said = None
+            if not (_is_shard(said) if number else self._is_head(said)):
+                raise self._damaged(f"line {number + 1:,} of '{self._place}'")
+            found.append(said)
+        if not found:
+            raise self._damaged(f"'{self._place}'")
         return found
 
+    def _is_head(self, said: Any) -> bool:
+        return _has(said, *self._said) and type(said["samples"]) in (int, type(None))
+
+    def _damaged(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"{what} is damaged, or another release wrote it: pass a new folder, or remove"
+            f" '{self._folder}'"
+        )
+
+    def _compare(self, head: dict[str, Any]) -> None:
+        """Raise ConfigError where the shards are of other arguments or other samples."""
+        said = json.loads(json.dumps(self._said))
+        arguments = said.keys() - {"samples", "first", "types"}
+        if any(head[name] != said[name] for name in arguments):
+            begun_with = {name: head[name] for name in said if name in arguments}
+            raise ConfigError(
+                f"the folder '{self._folder}' has shards that were written with other arguments,"
+                f" {begun_with}: pass these again, or a new folder"
+            )
+        begun = f"the folder '{self._folder}' has shards of other samples:"
+        if head["types"] != said["types"]:
+            raise ConfigError(
+                f"{begun} their columns are {head['types']}, and these samples have"
+                f" {said['types']}: {_ANOTHER}"
+            )
+        counts = head["samples"], said["samples"]
+        if None not in counts and counts[0] != counts[1]:
+            raise ConfigError(
+                f"{begun} they were {counts[0]:,}, and these are {counts[1]:,}: {_ANOTHER}"
+            )
+        if head["first"] != said["first"]:
+            raise ConfigError(f"{begun} the first one is not the first one of these: {_ANOTHER}")
+
+    def _finished_count(self) -> int:
+        place = self._folder / _MANIFEST
+        said = json_of(str(place))
+        if not _has(said, "samples") or type(said["samples"]) is not int:
+            raise self._damaged(f"'{place}'")
+        return int(said["samples"])
+
     def _is_whole(self, line: dict[str, Any]) -> bool:
+        """Whether the file of a line is there with the bytes that it had."""
+        place = self._folder / line["name"]
         try:
-            return bool(_sum(_content(self._folder / line["name"])) == line["sha256"])
+            if place.stat().st_size != line["nbytes"]:
+                return False
+            return bool(_sum(_content(place)) == line["sha256"])
         except OSError:
             return False
 
     def _write(self, name: str, content: bytes) -> None:
         """Write a file in one step."""
         draft = self._folder / f"{name}.draft"
-        with new_file(draft) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._folder / name)
+        with _writing(self._folder / name):
+            with new_file(draft) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._folder / name)
+
+
+@contextlib.contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Raise ConfigError, which names the file, where the system refuses to write it."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"'{place}' cannot be written: {error}. Make room on the disk, or let this user write"
+            " there; then repeat the call: it keeps the shards that are whole"
+        ) from error
+
+
+def _has(said: Any, *names: str) -> bool:
+    """Whether what a line of JSON says is an object with these names."""
+    return isinstance(said, dict) and all(name in said for name in names)
+
+
+def _is_shard(said: Any) -> bool:
+    """Whether a line of a journal says what it must of a shard."""
+    if not _is_file(said) or type(said.get("samples")) is not int or said["samples"] < 1:
+        return False
+    return "raw" not in said or _is_file(said["raw"])
+
+
+def _is_file(said: Any) -> bool:
+    """Whether a line says name, size and sum of a file in the journal's folder."""
+    if not _has(said, "name", "nbytes", "sha256"):
+        return False
+    name = said["name"]
+    is_inside = isinstance(name, str) and name.startswith("shard") and not {"/", "\0"} & set(name)
+    return is_inside and type(said["nbytes"]) is int and isinstance(said["sha256"], str)
 
 
 def _content(path: Path) -> bytes:
@@ -298,20 +486,3 @@ def _line(said: dict[str, Any]) -> bytes:
 
 def _sum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _of_streaming(encoder: Encoder, line: dict[str, Any], packed: str | None) -> dict[str, Any]:
-    """Return what an index.json of Streaming says of a shard."""
-    raw = line.get("raw", line)
-
-    def part(said: dict[str, Any]) -> dict[str, Any]:
-        hashes = {"sha256": said["sha256"]}
-        return {"basename": said["name"], "bytes": said["nbytes"], "hashes": hashes}
-
-    return {
-        **encoder.said(),
-        "compression": packed,
-        "samples": line["samples"],
-        "raw_data": part(raw),
-        "zip_data": part(line) if packed else None,
-    }

@@ -149,12 +149,12 @@ def test_samples_are_converted_and_an_ended_run_goes_on(
 ) -> None:
     out = tmp_path / "out"
     made = ("convert", folder, out, "--to", "mds", "--field", "cls=int", "--field", "txt=str")
-    code, told, _ = run(capsys, *made, "--shard-size", "60", "--num-workers", 2)
+    code, told, _ = run(capsys, *made, "--shard-size", "230", "--num-workers", 2)
     assert (code, told) == (0, f"5 samples in 2 shards of mds: {out}\n")
     assert [Shards(out)[k] for k in range(5)] == [{"cls": k, "txt": str(k)} for k in range(5)]
     (out / "manifest.json").unlink()
-    assert run(capsys, *made, "--shard-size", "60")[:2] == (0, told)
-    code, _, err = run(capsys, *made, "--shard-size", "70")
+    assert run(capsys, *made, "--shard-size", "230")[:2] == (0, told)
+    code, _, err = run(capsys, *made, "--shard-size", "250")
     assert code == 2
     assert "were written with other arguments" in err
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from reader import ConfigError, ConfigTypeError, DatasetError, Shards, write_shards
 
+JOURNAL = ".reader-journal.jsonl"
 FORMATS = ["mds", "tar", "tfrecord", "parquet", "jsonl"]
 
 
@@ -59,7 +61,9 @@ def test_what_is_written_is_read_back_in_its_order(form: str, workers: int, tmp_
         assert shard["nbytes"] == len(content)
         assert shard["sha256"] == hashlib.sha256(content).hexdigest()
     write_shards(iter_of(samples), tmp_path / "b", form, shard_size=700)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
+    assert a.pop(JOURNAL) != b.pop(JOURNAL)  # one says how many samples there are
+    assert a == b
 
 
 class iter_of:
@@ -100,7 +104,7 @@ def test_what_was_not_finished_is_written_with_the_same_bytes(form: str, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         write_shards(Ends(samples), folder, form, shard_size=700)
     written = {each: (folder / each).stat().st_mtime_ns for each in contents(folder)}
-    journal = folder / ".reader-journal.jsonl"
+    journal = folder / JOURNAL
     journal.write_bytes(journal.read_bytes() + b'{"name": "sha')  # a line that was cut
     names = [each for each in written if each.startswith("shard")]
     last = max(names)
@@ -186,7 +190,12 @@ def test_members_of_tar_are_what_their_extension_says(tmp_path: Path) -> None:
         ({"A": 1}, "tar", {}, r"is an extension in small letters, such as 'jpg', got 'A'"),
         ({"__key__": "a.b", "x": 1}, "tar", {}, r"a path whose last part has no dot, got 'a.b'"),
         ({"a": {"b": 1}}, "tfrecord", {}, r"the feature 'a' must be bytes, text, numbers"),
-        ({"a": {1}}, "jsonl", {}, r"sample 0 cannot be encoded: Object of type set"),
+        (
+            {"a": {1}},
+            "jsonl",
+            {},
+            r"sample 0 cannot be encoded: the field 'a' cannot be JSON: Object of type set",
+        ),
         ({"a": 1}, "zip", {}, r"format must be one of mds, tar, tfrecord, parquet, jsonl"),
         ({"a": 1}, "tar", {"columns": {"a": "int"}}, r'columns= are those of "mds", and'),
         ({"a": 1}, "mds", {"columns": {"a": "pkl"}}, r"'pkl', which is none of those that are"),
@@ -235,7 +244,7 @@ def test_a_generator_loses_no_sample_also_where_a_run_goes_on(tmp_path: Path) ->
                 raise KeyError("ended")
             yield {"n": k}
 
-    with pytest.raises(KeyError):
+    with pytest.raises(DatasetError, match="sample 13 cannot be fetched: KeyError: 'ended'"):
         write_shards(samples(13), tmp_path / "out", "jsonl", shard_size=30)
     assert len(list((tmp_path / "out").glob("*.jsonl"))) > 1
     write_shards(samples(), tmp_path / "out", "jsonl", shard_size=30)
@@ -246,11 +255,305 @@ def test_a_generator_loses_no_sample_also_where_a_run_goes_on(tmp_path: Path) ->
     assert Shards(tmp_path / "none").__getitems__([0, 1]) == [None, 1]
 
 
-@pytest.mark.parametrize("samples", [{"n": [1, 2]}, "folder", b"x"])
+@pytest.mark.parametrize("samples", [{"n": [1, 2]}, "folder", b"x", 5])
 def test_what_is_no_set_of_samples_is_refused(samples: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigTypeError, match=r"samples must be a dataset, or an iterable of samp"):
+    with pytest.raises(ConfigTypeError, match=r"samples must be a dataset with a length"):
         write_shards(samples, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+# -- a folder and other samples -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("samples", "text"),
+    [
+        ([{"a": 1.5}, {"a": 2.5}], "shards of other samples: "),
+        ([{"b": 1}, {"b": 2}], "shards of other samples: "),
+        ([{"a": 2}, {"a": 2}], "the first one is not the first one of these"),
+        ([{"a": 1}], "they were 2, and these are 1: pass the same samples, or a new folder"),
+        ([{"a": 1}] * 9, "they were 2, and these are 9"),
+    ],
+)
+def test_other_samples_are_refused_and_leave_the_folder_as_it_is(
+    form: str, samples: list[Any], text: str, tmp_path: Path
+) -> None:
+    needs(form)
+    write_shards([{"a": 1}, {"a": 2}], tmp_path, form)
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=text):
+        write_shards(samples, tmp_path, form)
+    (tmp_path / "manifest.json").unlink()  # as if the run had been ended
+    with pytest.raises(ConfigError, match=text):
+        write_shards(samples, tmp_path, form)
+    del before["manifest.json"]
+    assert contents(tmp_path) == before
+
+
+def test_other_types_of_columns_are_named(tmp_path: Path) -> None:
+    write_shards([{"a": 1}], tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"their columns are \{'a': 'int'\}, and these samples have \{'b': 'floa"
+    ):
+        write_shards([{"b": 1.5}], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (9, "is finished with 5 samples, and there are more: pass the same samples"),
+        (6, "is finished with 5 samples, and there are more: pass the same samples"),
+        (4, "has shards of 5 samples, and there are 4: pass the same samples"),
+    ],
+)
+def test_a_stream_of_another_length_is_refused_where_the_folder_is_finished(
+    count: int, text: str, tmp_path: Path
+) -> None:
+    write_shards(iter_of([{"n": k} for k in range(5)]), tmp_path, "jsonl", shard_size=20)
+    before = contents(tmp_path)
+    samples = [{"n": k} for k in range(count)]
+    for each in (iter_of(samples), samples):
+        with pytest.raises(ConfigError, match=text):
+            write_shards(each, tmp_path, "jsonl", shard_size=20)
+    assert contents(tmp_path) == before
+    max(tmp_path.glob("shard*")).write_bytes(b"")  # the last one is damaged
+    fewer = "has shards of [45] samples, and there are"
+    with pytest.raises(ConfigError, match=text if count > 5 else fewer):
+        write_shards(iter_of(samples), tmp_path, "jsonl", shard_size=20)
+    write_shards(iter_of([{"n": k} for k in range(5)]), tmp_path, "jsonl", shard_size=20)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        *[(0, each) for each in (b"[]", b"{}", b"7", b"{", b"[" * 100_000)],
+        *[(1, each) for each in (b"[]", b"{}", b"null", b"\xff", b'{"name": 1}')],
+        (1, b'{"name": "../x", "samples": 1, "nbytes": 3, "sha256": ""}'),
+        (1, b'{"name": "shard-00000.jsonl", "samples": "1", "nbytes": 3, "sha256": ""}'),
+        (1, b'{"name": "shard-00000.jsonl", "samples": 1, "nbytes": 3, "sha256": "", "raw": 1}'),
+    ],
+)
+def test_a_damaged_journal_is_told(number: int, line: bytes, tmp_path: Path) -> None:
+    write_shards([{"a": 1}], tmp_path, "jsonl")
+    lines = (tmp_path / JOURNAL).read_bytes().splitlines()
+    lines[number] = line
+    (tmp_path / JOURNAL).write_bytes(b"\n".join([*lines, b""]))
+    with pytest.raises(ConfigError, match=rf"line {number + 1} of '.*{JOURNAL}' is damaged"):
+        write_shards([{"a": 1}], tmp_path, "jsonl")
+
+
+def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
+    write_shards([{"a": 1}], tmp_path)
+    for content in ("[]", '{"samples": "1"}', "{"):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"manifest.json' is damaged"):
+            write_shards([{"a": 1}], tmp_path)
+
+
+def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
+    (tmp_path / ".DS_Store").write_bytes(b"x")
+    write_shards([{"a": 1}], tmp_path)
+    assert Shards(tmp_path)[0] == {"a": 1}
+
+
+# -- what a format cannot hold --------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
+    "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and th"),
+    "parquet: a new field": ("parquet", [{"a": 1}, {"a": 2, "b": ""}], {}, r"columns are those of"),
+    "parquet: no field": ("parquet", [{"a": 1}, {}], {}, r"has the fields \[\], and the columns"),
+    "parquet: {}": ("parquet", [{}], {}, "needs a field, and the first one has none"),
+    "parquet: None": ("parquet", [{"a": None}, {"a": 1}], {}, "of the first sample is None"),
+    "parquet: []": ("parquet", [{"a": [[]]}], {}, "begin with a sample that has a value in each"),
+    "parquet: inner": ("parquet", [{"a": {"b": {}}}], {}, "'a' of the first sample is {'b': {}}"),
+    "parquet: object": ("parquet", [{"a": object()}], {}, "'a' cannot be in a column of Parquet"),
+    "parquet: an int": ("parquet", [{"a": 1}, {"a": 2**70}], {}, "the field 'a' "),
+    "parquet: large": ("parquet", [{"a": 1.5}, {"a": 2**53 + 1}], {}, "'a' does not fit into doub"),
+    "parquet: flag": ("parquet", [{"a": 1}, {"a": True}], {}, "'a' is True"),
+    "parquet: text": ("parquet", [{"a": 1}, {"a": "1"}], {}, "'a' is '1'"),
+    "parquet: bytes": ("parquet", [{"a": "x"}, {"a": b"x"}], {}, "'a' is b'x'"),
+    "parquet: a key": ("parquet", [{"a": {"x": 1}}, {"a": {"y": 1}}], {}, "'a' is {'y': 1}"),
+    "parquet: letters": ("parquet", [{"a": "x"}, {"a": "\ud800"}], {}, "'a' does not fit into str"),
+    "tar: d/": ("tar", [{"__key__": "d/", "x": b""}], {}, "whose last part has no dot, got 'd/'"),
+    "tar: None": ("tar", [{"__key__": None, "x": b""}], {}, "__key__ must be a str, got None"),
+    "tar: bytes": ("tar", [{"__key__": b"k", "x": b""}], {}, "__key__ must be a str, got b'k'"),
+    "tar: twice": ("tar", [{"__key__": "k", "x": b""}] * 2, {}, "2 samples of a shard have the ke"),
+    "tar: merged": (
+        "tar",
+        [{"__key__": "k", "x": b""}, {"__key__": "k", "y": b""}],
+        {},
+        "samples 0 to 1 cannot be a shard: 2 samples of a shard have the key 'k'",
+    ),
+    "tar: automatic": (
+        "tar",
+        [{"__key__": "000000001", "x": b""}, {"x": b""}],
+        {},
+        "2 samples of a shard have the key '000000001'",
+    ),
+    "tar: a name": ("tar", [{"__key__": "__a", "x__": b""}], {}, "would leave out members of the"),
+    "tar: a folder": ("tar", [{"__key__": "__a__/b", "x": b""}], {}, "would leave out members of"),
+    "tar: json": ("tar", [{"json": {"a": b""}}], {}, "the field 'json' cannot be JSON: Object of"),
+    "mds: bytes": ("mds", [{"a": 1}, {"a": b"12345678"}], {}, "'a' does not fit its encoding 'int"),
+    "mds: None": ("mds", [{"a": "x"}, {"a": None}], {}, r"it must be str, got None"),
+    "mds: number": ("mds", [{"a": "x"}, {"a": 5}], {}, r"it must be str, got 5"),
+    "mds: flag": ("mds", [{"a": 1}, {"a": True}], {}, r"it must be a number of int64, got True"),
+    "mds: fraction": ("mds", [{"a": 1}, {"a": 2.0}], {}, r"it must be a number of int64, got 2.0"),
+    "mds: text": ("mds", [{"a": 1.5}, {"a": "2"}], {}, r"it must be a number of float64, got '2'"),
+    "mds: large": (
+        "mds",
+        [{"a": np.float32(1)}, {"a": 1e300}],
+        {},
+        r"1e\+300 \(float\) does not fit into float32",
+    ),
+    "mds: long": ("mds", [{"a": 1.5}, {"a": 2**53 + 1}], {}, "does not fit into float64"),
+    "mds: longest": ("mds", [{"a": 0}], {"columns": {"a": "float16"}, "more": 10**400}, "does not"),
+    "mds: 0-d": ("mds", [{"a": np.array(5)}], {}, "it must be an array with a shape"),
+    "mds: str_int": ("mds", [{"a": "5"}], {"columns": {"a": "str_int"}}, "it must be int, got '5'"),
+    "mds: decimal": ("mds", [{"a": 5}], {"columns": {"a": "str_decimal"}}, "it must be Decimal"),
+    "mds: png": ("mds", [{"a": b"x"}], {"columns": {"a": "png"}}, "must be the bytes of a PNG fil"),
+    "mds: pil": ("mds", [{"a": b"x"}], {"columns": {"a": "pil"}}, "must be an image of Pillow, go"),
+    "mds: no bytes": ("mds", [{"a": b"x"}, {"a": "x"}], {}, "it must be bytes, got 'x'"),
+    "mds: {}": ("mds", [{}], {}, "needs a field, and the first one has none"),
+    "tfrecord: int": ("tfrecord", [{"a": 2**63}], {}, "does not fit into int64"),
+    "tfrecord: ints": ("tfrecord", [{"a": [1.5, -(2**63) - 1]}], {}, "does not fit into int64"),
+    "tfrecord: float": ("tfrecord", [{"a": [1.0, 1e300]}], {}, "does not fit into float32"),
+    "jsonl: bytes": (
+        "jsonl",
+        [{"a": 1}, {"a": 1, "b": [b""]}],
+        {},
+        r"sample 1 cannot be encoded: the field 'b' cannot be JSON: .* \(--field b=str of convert",
+    ),
+    "jsonl: letters": ("jsonl", [{"a": "\ud800"}], {}, "sample 0 cannot be encoded: "),
+}
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_values_that_a_format_does_not_hold_are_refused(case: str, tmp_path: Path) -> None:
+    form, samples, options, text = REFUSED[case]
+    needs(form)
+    options = dict(options)
+    if "more" in options:
+        samples = [*samples, {"a": options.pop("more")}]
+    with pytest.raises((ConfigError, ConfigTypeError, DatasetError), match=text) as caught:
+        write_shards(samples, tmp_path / "out", form, **options)
+    if len(samples) > 1 and form != "tar" and "first" not in text:
+        assert "sample 1 cannot be encoded" in str(caught.value)
+    assert not list((tmp_path / "out").glob("shard*"))
+
+
+@pytest.mark.parametrize("form", ["mds", "parquet"])
+def test_values_that_fit_their_column_exactly_are_kept(form: str, tmp_path: Path) -> None:
+    needs(form)
+    samples: list[dict[str, Any]] = [{"f": 1.5, "l": [1.5], "b": True}, {"f": 2, "l": [2], "b": 0}]
+    if form == "parquet":
+        samples[1] |= {"b": None}
+        samples.append({"b": False, "l": [], "f": None})
+    write_shards(samples, tmp_path, form)
+    assert Shards(tmp_path).__getitems__(range(len(samples))) == samples
+    assert isinstance(Shards(tmp_path)[0]["b"], bool)
+
+
+def test_arrays_of_the_other_byte_order_are_read_back(tmp_path: Path) -> None:
+    array = np.arange(3, dtype=">i4")
+    for number, columns in enumerate((None, {"x": "ndarray"})):
+        write_shards([{"x": array}], tmp_path / str(number), columns=columns)
+        found = Shards(tmp_path / str(number))[0]["x"]
+        assert (found.tolist(), found.dtype) == ([0, 1, 2], np.dtype("int32"))
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gz", "gzip", "zstd", None])
+def test_columns_of_parquet_are_compressed_as_asked(
+    compression: str | None, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_shards([{"a": "x" * 99}], tmp_path, "parquet", compression=compression)
+    column = parquet.ParquetFile(tmp_path / "shard-00000.parquet").metadata.row_group(0).column(0)
+    known = {"none": "UNCOMPRESSED", "gz": "GZIP", None: "SNAPPY"}
+    assert column.compression == known.get(compression, str(compression).upper())
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "text"),
+    [
+        ("parquet", {"compression": "rar"}, "compression of Parquet must be one of none, snappy"),
+        ("parquet", {"compression": ["gz"]}, "compression of Parquet must be one of none, snappy"),
+        ("tar", {"compression": ["gz"]}, "compression must be one of gz, zstd"),
+        ("mds", {"columns": ["a"]}, "columns must be a dict of names and encodings"),
+        ("mds", {"columns": {"a": int}}, "columns must be a dict of names and encodings"),
+        ("mds", {"shard_size": 1 << 32}, "shard_size must be 4,294,967,295 bytes at most"),
+    ],
+)
+def test_arguments_are_refused_before_anything_is_written(
+    form: str, options: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    needs(form)
+    with pytest.raises((ConfigError, ConfigTypeError), match=text):
+        write_shards([{"a": 1}], tmp_path / "out", form, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sample_that_no_shard_of_mds_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reader.shards.encoders.MdsEncoder.most_nbytes", 1000)
+    with pytest.raises(DatasetError, match=r"sample 1 cannot be encoded: it takes 1,\d+ bytes, an"):
+        write_shards([{"a": b""}, {"a": bytes(999)}], tmp_path, shard_size=500)
+
+
+@pytest.mark.parametrize("form", ["mds", "tar", "tfrecord", "jsonl"])
+def test_shards_of_more_than_one_sample_are_within_their_size(form: str, tmp_path: Path) -> None:
+    needs(form)
+    samples = [{"txt": "x" * (k % 50)} for k in range(60)]
+    write_shards(samples, tmp_path, form, shard_size=10_240 if form == "tar" else 1000)
+    shards = json.loads((tmp_path / "manifest.json").read_text())["shards"]
+    most = 10_240 if form == "tar" else 1000
+    assert len(shards) > 2
+    assert most * 0.8 < max(each["nbytes"] for each in shards) <= most
+
+
+# -- what fails on the way ------------------------------------------------------------------------
+
+
+class Fails:
+    """A dataset of which one sample cannot be fetched."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        if index == self._number:
+            raise KeyError("no such file")
+        return {"n": index}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("number", [0, 33])
+def test_a_sample_that_cannot_be_fetched_is_named(
+    workers: int, number: int, tmp_path: Path
+) -> None:
+    text = f"sample {number} cannot be fetched: KeyError: 'no such file'"
+    with pytest.raises(DatasetError, match=text) as caught:
+        write_shards(Fails(number), tmp_path, num_workers=workers)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_file_that_the_system_refuses_is_named_and_the_call_goes_on_later(tmp_path: Path) -> None:
+    samples = [{"a": bytes(100)}, {"a": bytes(100_000)}]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(ConfigError, match=r"shard.00001.mds' cannot be written: .* Make room"):
+            write_shards(samples, tmp_path, shard_size=1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert write_shards(samples, tmp_path, shard_size=1000) == 2
+    assert Shards(tmp_path).__getitems__([0, 1]) == samples
+    assert not list(tmp_path.glob("*.draft"))
 
 
 # -- samples by rule -------------------------------------------------------------------------------

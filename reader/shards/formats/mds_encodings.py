@@ -199,7 +199,9 @@ _DECODERS: dict[str, Decoder] = {
 
 def encoding_for(column: str, value: Any) -> str:
     """Return the encoding that holds values such as this. ConfigTypeError: there is none."""
-    if isinstance(value, (bool, int)):
+    if isinstance(value, bool):  # MDS has no encoding of flags
+        return "json"
+    if isinstance(value, int):
         return "int"
     if isinstance(value, np.generic) and value.dtype.name in _SCALARS:
         return str(value.dtype.name)
@@ -219,17 +221,16 @@ def encoding_for(column: str, value: Any) -> str:
 
 
 def encoder_of(encoding: str, column: str) -> Encoder:
-    """Return the function that makes a column's bytes of a value; bytes are left as they are.
+    """Return the function that makes a column's bytes of a value.
 
-    It raises ValueError, TypeError and others for values that do not fit.
+    It raises ValueError, TypeError and others for values that are not of the column's type.
 
     Raises:
         ConfigError: the encoding is unknown, or one that is not written.
     """
     found = _ENCODERS.get(encoding)
     if encoding in _SCALARS:
-        scalar = np.dtype(encoding)
-        found = functools.partial(_encoded_scalar, scalar)
+        found = functools.partial(_encoded_scalar, np.dtype(encoding))
     name, has_form, form = encoding.partition(":")
     if name == "ndarray":
         dtype, shape = _array_form(form) if has_form else ("", ())
@@ -240,28 +241,31 @@ def encoder_of(encoding: str, column: str) -> Encoder:
             f"the column {column!r} has the encoding {encoding!r}, which is none of those that are"
             f" written: {known}"
         )
-    return functools.partial(_bytes_or, found)
-
-
-def _bytes_or(encode: Encoder, value: Any) -> bytes:
-    return value if isinstance(value, bytes) else encode(value)
-
-
-def _refuse(value: Any) -> bytes:
-    raise TypeError(f"it must be bytes, got {got(value)}")
+    return found
 
 
 def _encoded_scalar(dtype: np.dtype[Any], value: Any) -> bytes:
-    found = np.array(value, dtype)
-    if found.ndim or (dtype.kind in "iu" and int(found) != value):
-        raise ValueError(f"{got(value)} is no {dtype}")
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole and (dtype.kind != "f" or not isinstance(value, (float, np.floating))):
+        raise TypeError(f"it must be a number of {dtype}, got {got(value)}")
+    try:
+        with np.errstate(over="ignore"):
+            found = dtype.type(value)
+        is_kept = int(found) == value if is_whole else np.isinf(found) == np.isinf(value)
+    except OverflowError:
+        is_kept = False
+    if not is_kept:
+        raise ValueError(f"{got(value)} does not fit into {dtype}")
     return bytes(found.tobytes())
 
 
 def _encoded_array(dtype: str, shape: tuple[int, ...], value: Any) -> bytes:
-    array = np.ascontiguousarray(value)
-    if array.dtype.name not in _CODES.values() or not array.size or not array.ndim:
+    array = np.asarray(value)
+    if not array.ndim:
+        raise ValueError(f"it must be an array with a shape, got {got(value)}: pass array.item()")
+    if array.dtype.name not in _CODES.values() or not array.size:
         raise ValueError(f"an array of {array.dtype} of shape {array.shape} has no form in MDS")
+    array = array.astype(array.dtype.newbyteorder("<"), "C", copy=False)
     if (dtype and array.dtype != dtype) or (shape and array.shape != shape):
         raise ValueError(f"an array of {array.dtype} of shape {array.shape} is not as its column")
     head = b""
@@ -273,21 +277,40 @@ def _encoded_array(dtype: str, shape: tuple[int, ...], value: Any) -> bytes:
     return head + bytes(array.tobytes())
 
 
-def _encoded_file(form: str, value: Any) -> bytes:
+def _encoded_bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"it must be bytes, got {got(value)}")
+    return bytes(value)
+
+
+def _encoded_file(form: str, magic: bytes, value: Any) -> bytes:
+    """Return the bytes of an image file, of these or of Pillow's image."""
+    if isinstance(value, bytes):
+        if not value.startswith(magic):
+            raise ValueError(f"it must be the bytes of a {form} file, got {got(value)}")
+        return value
     file = io.BytesIO()
-    value.save(file, form)
+    _image_of_pillow(value).save(file, form)
     return file.getvalue()
 
 
 def _encoded_raw_image(value: Any) -> bytes:
-    mode: bytes = value.mode.encode()
-    return struct.pack("<III", *value.size, len(mode)) + mode + bytes(value.tobytes())
+    image = _image_of_pillow(value)
+    mode: bytes = image.mode.encode()
+    return struct.pack("<III", *image.size, len(mode)) + mode + bytes(image.tobytes())
 
 
-def _encoded_text(value: Any) -> bytes:
-    if isinstance(value, (list, dict)):
-        raise TypeError(f"{got(value)} is no text or number")
-    return str(value).encode()
+def _image_of_pillow(value: Any) -> Any:
+    if not hasattr(value, "save") or not hasattr(value, "mode"):
+        raise TypeError(f"it must be an image of Pillow, got {got(value)}")
+    return value
+
+
+def _encoded_text(kinds: tuple[type, ...], value: Any) -> bytes:
+    """Return the text of a value, which must be of one of these types."""
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise TypeError(f"it must be {kinds[0].__name__}, got {got(value)}")
+    return str(value.item() if isinstance(value, np.generic) else value).encode()
 
 
 def _encoded_json(value: Any) -> bytes:
@@ -295,14 +318,14 @@ def _encoded_json(value: Any) -> bytes:
 
 
 _ENCODERS: dict[str, Encoder] = {
-    "bytes": _refuse,
-    "str": _encoded_text,
+    "bytes": _encoded_bytes,
+    "str": functools.partial(_encoded_text, (str,)),
     "int": functools.partial(_encoded_scalar, np.dtype(np.int64)),
-    "str_int": _encoded_text,
-    "str_float": _encoded_text,
-    "str_decimal": _encoded_text,
+    "str_int": functools.partial(_encoded_text, (int, np.integer)),
+    "str_float": functools.partial(_encoded_text, (float, np.floating)),
+    "str_decimal": functools.partial(_encoded_text, (Decimal,)),
     "pil": _encoded_raw_image,
-    "jpeg": functools.partial(_encoded_file, "JPEG"),
-    "png": functools.partial(_encoded_file, "PNG"),
+    "jpeg": functools.partial(_encoded_file, "JPEG", b"\xff\xd8"),
+    "png": functools.partial(_encoded_file, "PNG", b"\x89PNG"),
     "json": _encoded_json,
 }

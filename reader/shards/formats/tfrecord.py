@@ -7,6 +7,7 @@ sum of that, its bytes, and the sum of those; sums are CRC32C, turned and moved 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -256,8 +257,10 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 def record_of(sample: Mapping[str, Any]) -> bytes:
     """Return the record of an Example with these features: bytes, text, numbers, or lists of them.
 
+    Whole numbers are int64, others float32, as in every Example.
+
     Raises:
-        ConfigTypeError: a feature is none of these.
+        ConfigError, ConfigTypeError: a feature is none of these, or has a number that does not fit.
     """
     entries = [
         _field(1, _field(1, name.encode()) + _field(2, _feature(name, value)))
@@ -275,11 +278,25 @@ def _feature(name: str, value: Any) -> bytes:
     values = [each.encode() if isinstance(each, str) else each for each in values]
     if all(isinstance(each, bytes) for each in values):
         return _field(1, b"".join(_field(1, each) for each in values))
-    if all(isinstance(each, int) and -(1 << 63) <= each < 1 << 63 for each in values):
-        numbers = b"".join(_encoded_varint(each % (1 << 64)) for each in values)
-        return _field(3, _field(1, numbers))
     if all(isinstance(each, (int, float)) for each in values):
-        return _field(2, _field(1, np.array(values, "<f4").tobytes()))
+        whole = [each for each in values if isinstance(each, int)]
+        wrong = next((each for each in whole if not -(1 << 63) <= each < 1 << 63), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"the feature {name!r} has the number {wrong}, which does not fit into int64: pass"
+                " text, or bytes"
+            )
+        if len(whole) == len(values):
+            numbers = b"".join(_encoded_varint(each % (1 << 64)) for each in values)
+            return _field(3, _field(1, numbers))
+        with np.errstate(over="ignore"):
+            floats = np.array(values, "<f8").astype("<f4")
+        if np.isinf(floats).sum() != sum(map(math.isinf, values)):
+            raise ConfigError(
+                f"the feature {name!r} has a number that does not fit into float32, as floats are"
+                f" here, got {got(value)}: scale it, or pass text or bytes"
+            )
+        return _field(2, _field(1, floats.tobytes()))
     raise ConfigTypeError(
         f"the feature {name!r} must be bytes, text, numbers, or a list of one of these, got"
         f" {got(value)}"
