@@ -404,7 +404,9 @@ class _Journal:
                 f"{begun} they were {counts[0]:,}, and these are {counts[1]:,}: {_ANOTHER}"
             )
         if head["first"] != said["first"]:
-            raise ConfigError(f"{begun} the first one is not the first one of these: {_ANOTHER}")
+            raise ConfigError(
+                f"{begun} their first one has other bytes than the first one of these: {_ANOTHER}"
+            )
 
     def _finished_count(self) -> int:
         place = self._folder / _MANIFEST

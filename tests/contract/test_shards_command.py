@@ -157,6 +157,25 @@ def test_samples_are_converted_and_an_ended_run_goes_on(
     code, _, err = run(capsys, *made, "--shard-size", "250")
     assert code == 2
     assert "were written with other arguments" in err
+    made = (*made[:-1], "txt=bytes")
+    code, _, err = run(capsys, *made, "--shard-size", "230")
+    assert code == 2
+    assert "their columns are {'cls': 'int', 'txt': 'str'}, and these samples have {'cls'" in err
+
+
+def test_a_field_that_json_does_not_hold_is_named(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
+) -> None:
+    code, _, err = run(capsys, "convert", folder, tmp_path / "out", "--to", "jsonl")
+    assert code == 2
+    assert "the field 'cls' cannot be JSON" in err
+    assert "(--field cls=str of convert)" in err
+    made = ("convert", folder, tmp_path / "out", "--to", "jsonl", "--field", "txt=str")
+    assert run(capsys, *made, "--field", "cls=int")[0] == 0
+    assert Shards(tmp_path / "out")[3] == {"cls": 3, "txt": "3"}
+    code, _, err = run(capsys, *made, "--field", "cls=float")
+    assert code == 2
+    assert "their first one has other bytes than the first one of these" in err
 
 
 def test_images_of_a_column_are_decoded_by_a_check(

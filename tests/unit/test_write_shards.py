@@ -271,7 +271,7 @@ def test_what_is_no_set_of_samples_is_refused(samples: Any, tmp_path: Path) -> N
     [
         ([{"a": 1.5}, {"a": 2.5}], "shards of other samples: "),
         ([{"b": 1}, {"b": 2}], "shards of other samples: "),
-        ([{"a": 2}, {"a": 2}], "the first one is not the first one of these"),
+        ([{"a": 2}, {"a": 2}], "their first one has other bytes than the first one of these"),
         ([{"a": 1}], "they were 2, and these are 1: pass the same samples, or a new folder"),
         ([{"a": 1}] * 9, "they were 2, and these are 9"),
     ],
