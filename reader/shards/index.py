@@ -247,7 +247,7 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
         if said:
             return [(form, ListedShard(path, count)) for path, count in said.items()]
     files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
-    files = [each for each in files if os.path.isfile(each) or _is_named(each)]  # noqa: PTH113
+    files = [each for each in files if os.path.isfile(each) or _lacks_file(each)]  # noqa: PTH113
     kinds = [(find_format(each), each) for each in files]
     found = [(form, each) for form, each in kinds if form and kind in (None, form.name)]
     if kind and not found:
@@ -256,9 +256,9 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     return [(form, ListedShard(each)) for form, each in found]
 
 
-def _is_named(path: str) -> bool:
-    """Whether the name of a file is that of a format."""
-    return any(is_named(path, form) for form in FORMATS.values())
+def _lacks_file(path: str) -> bool:
+    """Whether what is no file has a shard's name, such as a link to a file that was removed."""
+    return any(is_named(path, each) for each in FORMATS.values()) and not os.path.isdir(path)  # noqa: PTH112
 
 
 def _indexed(

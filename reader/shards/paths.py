@@ -198,11 +198,16 @@ def _near(name: str) -> str:
 
 
 def files_in(folder: str) -> list[str]:
-    """Return all of a folder but folders and what is hidden, by name and number."""
+    """Return the files, links and other entries of a folder, by name and number.
+
+    Folders and hidden entries are left out.
+    """
     try:
         with os.scandir(folder) as entries:
             found = [
-                each.path for each in entries if not each.name.startswith(".") and not each.is_dir()
+                each.path
+                for each in entries
+                if not each.name.startswith(".") and not each.is_dir(follow_symlinks=False)
             ]
     except OSError as error:
         raise ConfigError(f"the folder '{folder}' cannot be read: {error}") from error

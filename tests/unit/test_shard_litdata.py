@@ -335,6 +335,8 @@ def test_rows_of_arrow_are_samples(codec: str | None, is_file: bool, tmp_path: P
     assert shards.__getitems__([6, 0, 0]) == [ROWS[6], ROWS[0], ROWS[0]]
     assert Shards(tmp_path, fields={"image": bytes, "s": None})[2] == {"image": b"\2", "s": "éé"}
     assert shards.origin(3).offset == 4 * 9
+    with pytest.raises(DatasetError, match=r"lacks the field 'no': it has s, l, image"):
+        Shards(tmp_path, fields={"no": None})[0]
     change(tmp_path, {"chunk_size": 6})
     with pytest.raises(DatasetError, match=r"chunk-0-0.bin' has 7 rows, and index.json says 6"):
         Shards(tmp_path)[0]

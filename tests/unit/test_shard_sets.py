@@ -228,6 +228,9 @@ def test_numbered_files_are_whole(names: list[str], missing: str, tmp_path: Path
 def test_shards_that_cannot_be_read_do_not_vanish_from_a_folder(tmp_path: Path) -> None:
     tar_of(tmp_path / "0.tar", 0)
     (tmp_path / "README").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder.tar").mkdir()
+    (tmp_path / "link.tar").symlink_to(tmp_path / "folder.tar")
     assert classes(Shards(tmp_path)) == [0]
     (tmp_path / "a.tar").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"a.tar' cannot be read: .*No such file"):
