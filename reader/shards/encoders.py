@@ -418,11 +418,29 @@ def _type_of(name: str, value: Any) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.infer_type([value])
+        found = pa.infer_type([value])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ConfigTypeError(
             f"the field {name!r} cannot be in a column of Parquet: {error}"
         ) from error
+    if pa.types.is_nested(found) and _is_mixed(value):
+        raise ConfigTypeError(
+            f"the field {name!r} has text and bytes, or floats and flags, in one list, and a column"
+            f" of Parquet has one of them, got {got(value)}"
+        )
+    return found
+
+
+def _is_mixed(value: Any) -> bool:
+    """Whether a list in a value has types of which pyarrow makes one without a word."""
+    if isinstance(value, Mapping):
+        return any(map(_is_mixed, value.values()))
+    if not isinstance(value, (list, tuple)):
+        return False
+    kinds = set(map(type, value))
+    if {str, bytes} <= kinds or {float, bool} <= kinds:
+        return True
+    return bool(kinds & {list, tuple, dict}) and any(map(_is_mixed, value))
 
 
 def _lacks_type(kind: Any) -> bool:

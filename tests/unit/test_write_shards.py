@@ -376,6 +376,8 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "parquet: bytes": ("parquet", [{"a": "x"}, {"a": b"x"}], {}, "'a' is b'x'"),
     "parquet: a key": ("parquet", [{"a": {"x": 1}}, {"a": {"y": 1}}], {}, "'a' is {'y': 1}"),
     "parquet: letters": ("parquet", [{"a": "x"}, {"a": "\ud800"}], {}, "'a' does not fit into str"),
+    "parquet: a list": ("parquet", [{"a": {"b": ["x", b"x"]}}], {}, "'a' has text and bytes, or"),
+    "parquet: lists": ("parquet", [{"a": [[0.5]]}, {"a": [[0.5, True]]}], {}, "or floats and fla"),
     "tar: d/": ("tar", [{"__key__": "d/", "x": b""}], {}, "whose last part has no dot, got 'd/'"),
     "tar: None": ("tar", [{"__key__": None, "x": b""}], {}, "__key__ must be a str, got None"),
     "tar: bytes": ("tar", [{"__key__": b"k", "x": b""}], {}, "__key__ must be a str, got b'k'"),
