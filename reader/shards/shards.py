@@ -253,17 +253,23 @@ class Shards(ShardedDataset[Any]):
                 self._open.move_to_end(number)
             except KeyError:  # another thread has just closed it
                 self._open[number] = found
+            if found.unpacked_nbytes:  # it may have decoded more since
+                self._close_others()
             return found
         made = FORMATS[self._set.kind].open(
             self._set.file(number), self._set.note(number), self._set.arrays(number), self._options
         )
         self._open[number] = made
+        self._close_others()
+        return made
+
+    def _close_others(self) -> None:
+        """Close those shards that were used longest ago while too much is open."""
         while len(self._open) > 1 and self._is_crowded():
             try:
                 self._open.popitem(last=False)
             except KeyError:  # another thread has just closed it
                 break
-        return made
 
     def _is_crowded(self) -> bool:
         """Whether so many shards are open, or so many bytes decompressed, that one is closed."""
@@ -291,7 +297,7 @@ class ShardImages(ShardedDataset[Any]):
 
     @property
     def starts(self) -> Sequence[int]:
-        """The first sample of each shard, and how many samples there are: an array of int64."""
+        """See `Shards.starts`."""
         return self.shards.starts
 
     @property
