@@ -15,8 +15,8 @@ from pathlib import Path
 REQUIRED = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/concurrency.md")
 # By the extras for users: pyproject.toml.
 BROUGHT = frozenset(
-    "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow ray"
-    " matplotlib".split()
+    "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow google-crc32c"
+    " ray matplotlib".split()
 )
 TOPS = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
 
