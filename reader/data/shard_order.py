@@ -74,6 +74,8 @@ class ShardOrder(DistributedSampler):
                 " would take samples of an order of its own"
             )
         self._starts = starts_of(shards)
+        digest = hashlib.blake2b(self._starts.astype("<i8").tobytes(), digest_size=6).digest()
+        self._shards_digest = int.from_bytes(digest, "little")  # states of each epoch have it
         super().__init__(dataset, world_size, rank, True, seed or 0, drop_last)
         self._seed = seed
 
@@ -81,8 +83,7 @@ class ShardOrder(DistributedSampler):
         """Return the window, 0 for all, and a digest of the shards' lengths; states have them."""
         if self.window is None:  # their lengths change nothing
             return {"window": 0}
-        digest = hashlib.blake2b(self._starts.astype("<i8").tobytes(), digest_size=6).digest()
-        return {"window": self.window, "shards": int.from_bytes(digest, "little")}
+        return {"window": self.window, "shards": self._shards_digest}
 
     def _order(self, seed: int, epoch: int) -> Order:
         if self.window is None:

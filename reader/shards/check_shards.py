@@ -19,12 +19,12 @@ from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import ListedShard, Options, Shard, json_of
 from reader.shards.index import COUNT, counts_of, file_of, listed_shards
+from reader.shards.write_shards import MANIFEST
 
 __all__ = ["CheckedShard", "check_shards"]
 
 _AT_ONCE = 64  # samples
 _MOST_TOLD = 10  # of a shard
-_MANIFEST = "manifest.json"
 _BLOCK = 1 << 20
 
 
@@ -75,10 +75,10 @@ def check_shards(
     form, shards = listed_shards(path, format, options)
     folders = {os.path.dirname(each.path) for each in shards}  # noqa: PTH120
     sums = {file: found for folder in folders for file, found in _manifest_sums(folder).items()}
-    missing = sorted(sums.keys() - {os.path.abspath(each.path) for each in shards})  # noqa: PTH100
+    missing = sorted(sums.keys() - {each.path for each in shards})
     for gone in missing:
         if not os.path.exists(gone):  # noqa: PTH110  # else it was not asked for
-            yield CheckedShard(gone, 0, 0, 1, [f"'{gone}' is missing, and {_MANIFEST} names it"])
+            yield CheckedShard(gone, 0, 0, 1, [f"'{gone}' is missing, and {MANIFEST} names it"])
     checks = _Checks(form.name, shards, options, decoded, sums)
     with DataLoader(checks, batch_size=None, num_workers=num_workers) as loader:
         yield from loader
@@ -87,9 +87,9 @@ def check_shards(
 def _manifest_sums(folder: str) -> dict[str, str]:
     """Return the SHA-256 of each file that a manifest of `write_shards` names, by path."""
     try:
-        said = json_of(os.path.join(folder, _MANIFEST))  # noqa: PTH118
+        said = json_of(os.path.join(folder, MANIFEST))  # noqa: PTH118
         return {
-            os.path.join(os.path.abspath(folder), str(each["name"])): str(each["sha256"])  # noqa: PTH100, PTH118
+            os.path.join(folder, str(each["name"])): str(each["sha256"])  # noqa: PTH118
             for each in said["shards"]
         }
     except (OSError, ConfigError, KeyError, TypeError):  # it is another program's
@@ -134,7 +134,7 @@ class _Checks(Dataset[CheckedShard]):
         return CheckedShard(listed.path, count, nbytes, faults, damage)
 
     def _compare_sum(self, path: str) -> None:
-        wanted = self._sums.get(os.path.abspath(path))  # noqa: PTH100
+        wanted = self._sums.get(path)
         if wanted is None:
             return
         found = hashlib.sha256()
@@ -144,7 +144,7 @@ class _Checks(Dataset[CheckedShard]):
         if found.hexdigest() != wanted:
             raise DatasetError(
                 f"the shard '{path}' is damaged: its SHA-256 is {found.hexdigest()}, and"
-                f" {_MANIFEST} says {wanted}. Fetch it again, or write it anew"
+                f" {MANIFEST} says {wanted}. Fetch it again, or write it anew"
             )
 
     def _opened(self, listed: ListedShard) -> tuple[int, Shard]:

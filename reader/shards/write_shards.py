@@ -27,9 +27,9 @@ from reader.shards.encoders import Encoder, encoder_for
 from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.shard import json_of
 
-__all__ = ["write_shards"]
+__all__ = ["MANIFEST", "write_shards"]
 
-_JOURNAL, _MANIFEST, _INDEX = ".reader-journal.jsonl", "manifest.json", "index.json"
+_JOURNAL, MANIFEST, _INDEX = ".reader-journal.jsonl", "manifest.json", "index.json"
 _AT_ONCE = 16  # samples of a task of a worker
 _PACKED = {"gz": ".gz", "zstd": ".zstd"}
 _ANOTHER = "pass the same samples, or a new folder"
@@ -312,7 +312,7 @@ class _Journal:
             return
         head, *lines = self._lines(content)
         self._compare(head)
-        if _MANIFEST in names:
+        if MANIFEST in names:
             self.finished = self._finished_count()
         for line in lines:
             if not self._is_whole(line):
@@ -351,7 +351,7 @@ class _Journal:
         if index is not None:
             self._write(_INDEX, json.dumps(index).encode())
         manifest = {"format": self._said["format"], "samples": samples, "shards": shards}
-        self._write(_MANIFEST, json.dumps(manifest, indent=1).encode())
+        self._write(MANIFEST, json.dumps(manifest, indent=1).encode())
         return len(self.shards)
 
     def _lines(self, content: bytes) -> list[dict[str, Any]]:
@@ -409,7 +409,7 @@ class _Journal:
             )
 
     def _finished_count(self) -> int:
-        place = self._folder / _MANIFEST
+        place = self._folder / MANIFEST
         said = json_of(str(place))
         if not _has(said, "samples") or type(said["samples"]) is not int:
             raise self._damaged(f"'{place}'")

@@ -42,6 +42,9 @@ _HEAD = 512  # bytes of a file that are looked at
 _OF_MANY = re.compile(r"-[0-9]+-of-[0-9]+$")  # behind a suffix: "train.tfrecord-00001-of-00003"
 
 
+_Open = Callable[[ShardFile, str, Arrays, Options], Shard]
+
+
 class Format(NamedTuple):
     """A format of shards.
 
@@ -63,23 +66,20 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool] | None
     scan: Callable[[StoredBytes, bool], dict[str, Any]] | None
-    open: Callable[[ShardFile, str, Arrays, Options], Shard]
+    open: _Open
     describes: Callable[[Any], bool] | None = None
     read: Callable[[str, dict[str, Any], Options], list[ListedShard]] | None = None
     list_folder: Callable[[str], list[ListedShard]] | None = None
     counts: Callable[[str, bool], dict[str, int]] | None = None
 
 
-def _open_tar(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
-    return TarShard(stored_bytes(file), arrays, options)
+def _opens(kind: Callable[[StoredBytes, Arrays, Options], Shard]) -> _Open:
+    """Return what opens a shard of a class that reads the file's bytes, decompressed."""
 
+    def open_shard(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+        return kind(stored_bytes(file), arrays, options)
 
-def _open_tfrecord(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
-    return TfRecordShard(stored_bytes(file), arrays, options)
-
-
-def _open_json_lines(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
-    return JsonLinesShard(stored_bytes(file), arrays, options)
+    return open_shard
 
 
 def _open_array_record(file: ShardFile, _: str, __: Arrays, options: Options) -> Shard:
@@ -98,7 +98,7 @@ FORMATS = {
             (".tar",),
             begins_tar,
             scan_tar,
-            _open_tar,
+            _opens(TarShard),
             describes_wids,
             read_wids,
             counts=read_energon,
@@ -110,10 +110,10 @@ FORMATS = {
             (".tfrecord", ".tfrecords", ".tfrec"),
             begins_tfrecord,
             scan_tfrecord,
-            _open_tfrecord,
+            _opens(TfRecordShard),
         ),
         Format("parquet", (".parquet", ".pq"), begins_parquet, scan_parquet, _open_parquet),
-        Format("jsonl", (".jsonl", ".ndjson"), None, scan_json_lines, _open_json_lines),
+        Format("jsonl", (".jsonl", ".ndjson"), None, scan_json_lines, _opens(JsonLinesShard)),
         Format(
             "array_record",
             (".array_record", ".arrayrecord"),
