@@ -19,6 +19,9 @@ from reader.worker.context import is_refused, loader_task, sample_rng
 __all__ = ["Field", "Fields"]
 
 
+_MISSING = object()
+
+
 class Field(NamedTuple):
     """One field of the samples.
 
@@ -116,13 +119,16 @@ class Fields:
             rng = sample_rng(index)
         values = []
         for number, field in enumerate(self.all):
-            name = next((each for each in field.choices if each in found), None)
-            if name is None:
-                raise DatasetError(
-                    f"{_where(shard, position)} lacks the field {' or '.join(field.choices)!r}: it"
-                    f" has {', '.join(shard.names(position))}"
-                )
-            value = found[name]
+            value = found.get(field.name, _MISSING)
+            if value is _MISSING:
+                name = next((each for each in field.choices if each in found), None)
+                if name is None:
+                    raise DatasetError(
+                        f"{_where(shard, position)} lacks the field"
+                        f" {' or '.join(field.choices)!r}: it has"
+                        f" {', '.join(shard.names(position))}"
+                    )
+                value = found[name]
             try:
                 if isinstance(field.decode, Compose):
                     row = None if rows is None else rows[number]
@@ -160,6 +166,8 @@ def _plain(value: Any) -> Any:
 
 
 def _int(value: Any) -> int:
+    if type(value) is bytes and value.isdigit():  # the usual label
+        return int(value)
     plain = _plain(value)
     found = int(plain)
     if isinstance(plain, (float, np.floating)) and found != plain:

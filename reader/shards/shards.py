@@ -164,17 +164,18 @@ class Shards(ShardedDataset[Any]):
         by_shard: dict[int, list[int]] = {}
         for row, number in enumerate(shards):
             by_shard.setdefault(number, []).append(row)
+        fields = self._fields
         for number, rows in by_shard.items():
-            rows.sort(key=positions.__getitem__)
+            if len(rows) > 1:
+                rows.sort(key=positions.__getitem__)
             shard = self._shard(number)
             samples = shard.samples([positions[row] for row in rows])
-            if self._fields is not None:
-                samples = [
-                    self._fields.sample(sample, shard, positions[row], indices[row])
-                    for row, sample in zip(rows, samples, strict=True)
-                ]
             for row, sample in zip(rows, samples, strict=True):
-                found[row] = sample
+                found[row] = (
+                    sample
+                    if fields is None
+                    else fields.sample(sample, shard, positions[row], indices[row])
+                )
         return found
 
     def origin(self, index: int) -> Origin:

@@ -67,7 +67,7 @@ class JsonLinesShard(Shard):
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
         super().__init__(stored.path, stored.unpacked_nbytes)
         self._stored = stored
-        self._places, self._nbytes = arrays["places"], arrays["nbytes"]
+        self._places, self._nbytes = arrays["places"].data, arrays["nbytes"].data
         self._needs_object = options.names is not None
 
     def samples(self, positions: Sequence[int]) -> list[Any]:
@@ -75,9 +75,9 @@ class JsonLinesShard(Shard):
         return list(map(self._sample, positions))
 
     def _sample(self, position: int) -> Any:
-        place = int(self._places[position])
+        place = self._places[position]
         try:
-            found = json.loads(self._stored.read(place, int(self._nbytes[position])))
+            found = json.loads(self._stored.read(place, self._nbytes[position]))
         except (ValueError, RecursionError) as error:
             raise DatasetError(
                 f"line {position:,} of the shard '{self.path}', at {place:,}, is no JSON: {error}."
@@ -96,4 +96,4 @@ class JsonLinesShard(Shard):
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard."""
-        return int(self._places[position]), ""
+        return self._places[position], ""

@@ -26,6 +26,7 @@ from reader.shards.formats.parquet import row_dicts
 from reader.shards.formats.shard import (
     ListedShard,
     Options,
+    PlacedShard,
     Shard,
     ShardFile,
     StoredBytes,
@@ -318,7 +319,7 @@ class SampleTree:
         self.restore = node.restore if options.names is None else fields_of
 
 
-class _TreesShard(Shard):
+class _TreesShard(PlacedShard):
     """An open chunk of trees.
 
     Args:
@@ -335,20 +336,16 @@ class _TreesShard(Shard):
         said: dict[str, Any],
         options: Options,
     ) -> None:
-        super().__init__(stored.path, stored.unpacked_nbytes)
-        self._stored = stored
-        self._places = places
+        super().__init__(stored, places)
         self._is_packed = said["level"] == "sample"
         self._tree = SampleTree(said["tree"], said["serializers"], options)
         self._sizes = struct.Struct(f"<{len(said['serializers'])}I")
 
     def samples(self, positions: Sequence[int]) -> list[Any]:
         """See Shard: the tree; of fields that are wanted, a dict."""
-        rows = np.asarray(positions)
-        begins, ends = self._places[rows].tolist(), self._places[rows + 1].tolist()
         found = []
-        for position, begin, end in zip(positions, begins, ends, strict=True):
-            content = self._stored.read(begin, end - begin)
+        for position in positions:
+            content = self.content(position)
             if self._is_packed:
                 content = decompressed(content, "zstd", None, self.path)
             found.append(self._tree.restore(iter(self._leaves(position, content))))
@@ -376,10 +373,6 @@ class _TreesShard(Shard):
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""
         return list(self._tree.names)
-
-    def origin(self, position: int) -> tuple[int, str]:
-        """See Shard."""
-        return int(self._places[position]), ""
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -440,7 +433,7 @@ class _RowsShard(Shard):
 # -- tokens ----------------------------------------------------------------------------------------
 
 
-class _TokensShard(Shard):
+class _TokensShard(PlacedShard):
     """An open chunk of tokens: blocks of them, or the samples as they were written.
 
     Args:
@@ -457,34 +450,27 @@ class _TokensShard(Shard):
         said: dict[str, Any],
         options: Options,
     ) -> None:
-        super().__init__(stored.path, stored.unpacked_nbytes)
-        self._stored = stored
         self._has_fields = options.names is not None
         self._dtype = type_of_numbers(said["serializers"][0])
         wanted = said["tokens"] * self._dtype.itemsize
         if places[-1] - places[0] != wanted:
             raise DatasetError(
-                f"the shard '{self.path}' has {places[-1] - places[0]:,} bytes of tokens, and"
+                f"the shard '{stored.path}' has {places[-1] - places[0]:,} bytes of tokens, and"
                 f" {said['tokens']:,} tokens have {wanted:,}: fetch it again, or write it anew"
             )
-        self._places = places
         if said["block_size"]:
             step = said["block_size"] * self._dtype.itemsize
-            self._places = np.arange(places[0], places[-1] + 1, step)
+            places = np.arange(places[0], places[-1] + 1, step)
+        super().__init__(stored, places)
 
     def samples(self, positions: Sequence[int]) -> list[Any]:
         """See Shard: an array; of fields that are wanted, a dict."""
-        rows = np.asarray(positions)
         found = []
-        for begin, end in zip(self._places[rows].tolist(), self._places[rows + 1].tolist()):
-            tokens = np.frombuffer(self._stored.read(begin, end - begin), self._dtype).copy()
+        for position in positions:
+            tokens = np.frombuffer(self.content(position), self._dtype).copy()
             found.append({_WHOLE: tokens} if self._has_fields else tokens)
         return found
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""
         return [_WHOLE]
-
-    def origin(self, position: int) -> tuple[int, str]:
-        """See Shard."""
-        return int(self._places[position]), ""

@@ -12,6 +12,7 @@ import hashlib
 import json
 import operator
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from reader.shards.formats.mds_encodings import decoder_of, holds_file, size_of
 from reader.shards.formats.shard import (
     ListedShard,
     Options,
+    PlacedShard,
     Shard,
     ShardFile,
     StoredBytes,
@@ -162,7 +164,7 @@ def _compare_sums(stored: StoredBytes, sums: dict[str, str]) -> None:
                 )
 
 
-class _MdsShard(Shard):
+class _MdsShard(PlacedShard):
     """An open shard of MDS.
 
     Args:
@@ -172,15 +174,14 @@ class _MdsShard(Shard):
     """
 
     def __init__(self, stored: StoredBytes, said: dict[str, Any], options: Options) -> None:
-        super().__init__(stored.path, stored.unpacked_nbytes)
-        self._stored = stored
-        self._sums = said["sums"][0]
         count = said["count"]
-        self._places = read_places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
+        least = _NUMBER.itemsize * (count + 2)
+        super().__init__(stored, read_places(stored, count, least, stored.nbytes))
+        self._sums = said["sums"][0]
         columns = said["columns"]
         self._columns = [name for name, _, _ in columns]
         self._sizes = [size for _, _, size in columns]
-        self._head = _NUMBER.itemsize * self._sizes.count(None)
+        self._head = struct.Struct(f"<{self._sizes.count(None)}I")
         self._decoders = [
             decoder_of(encoding, name, options.allow_pickle) for name, encoding, _ in columns
         ]
@@ -204,10 +205,6 @@ class _MdsShard(Shard):
         """See Shard."""
         return list(self._columns)
 
-    def origin(self, position: int) -> tuple[int, str]:
-        """See Shard."""
-        return int(self._places[position]), ""
-
     def check_sums(self) -> None:
         """See Shard."""
         _compare_sums(self._stored, self._sums)
@@ -222,16 +219,14 @@ class _MdsShard(Shard):
 
     def _parts(self, positions: Sequence[int]) -> Iterator[list[bytes]]:
         """Yield the bytes of each column of some samples."""
-        rows = np.asarray(positions)
-        begins, ends = self._places[rows].tolist(), self._places[rows + 1].tolist()
-        head = self._head
-        for position, begin, end in zip(positions, begins, ends, strict=True):
-            content = self._stored.read(begin, end - begin)
+        head = self._head.size
+        for position in positions:
+            content = self.content(position)
             sizes: list[Any] = self._sizes
             if head:
                 if len(content) < head:
                     raise self.damaged(position, "it has fewer bytes than its sizes")
-                said = iter(np.frombuffer(content, _NUMBER, head // _NUMBER.itemsize).tolist())
+                said = iter(self._head.unpack_from(content))
                 sizes = [next(said) if size is None else size for size in sizes]
             parts, at = [], head
             for size in sizes:
@@ -245,7 +240,7 @@ class _MdsShard(Shard):
             yield parts
 
 
-class _TextShard(Shard):
+class _TextShard(PlacedShard):
     """An open shard of JSON lines or separated values of Streaming.
 
     Args:
@@ -255,9 +250,7 @@ class _TextShard(Shard):
     """
 
     def __init__(self, data: StoredBytes, meta: StoredBytes, said: dict[str, Any]) -> None:
-        super().__init__(data.path, data.unpacked_nbytes)
-        self._stored = data
-        self._places = read_places(meta, said["count"], 0, data.nbytes)
+        super().__init__(data, read_places(meta, said["count"], 0, data.nbytes))
         self._said, self._meta = said, meta
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
@@ -265,9 +258,8 @@ class _TextShard(Shard):
         return list(map(self._sample, positions))
 
     def _sample(self, position: int) -> dict[str, Any]:
-        begin, end = self._places[position : position + 2].tolist()
         try:
-            text = self._stored.read(begin, end - begin).decode()
+            text = self.content(position).decode()
             if self._said["kind"] == "json":
                 found = json.loads(text)
                 if not isinstance(found, dict):
@@ -284,10 +276,6 @@ class _TextShard(Shard):
     def names(self, position: int) -> list[str]:
         """See Shard."""
         return list(self._sample(position))
-
-    def origin(self, position: int) -> tuple[int, str]:
-        """See Shard."""
-        return int(self._places[position]), ""
 
     def check_sums(self) -> None:
         """See Shard."""

@@ -111,7 +111,7 @@ class TfRecordShard(Shard):
     def __init__(self, stored: StoredBytes, arrays: Arrays, options: Options) -> None:
         super().__init__(stored.path, stored.unpacked_nbytes)
         self._stored = stored
-        self._places, self._nbytes = arrays["places"], arrays["nbytes"]
+        self._places, self._nbytes = arrays["places"].data, arrays["nbytes"].data
         self._options = options
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ class TfRecordShard(Shard):
 
     def record(self, position: int) -> bytes:
         """Return the bytes of a record. DatasetError: its sum is wrong."""
-        place, nbytes = int(self._places[position]), int(self._nbytes[position])
+        place, nbytes = self._places[position], self._nbytes[position]
         content: bytes = self._stored.read(place, nbytes + _SUM.size)
         if self._options.check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
             raise self.damaged(position, "its sum is wrong")
@@ -146,7 +146,7 @@ class TfRecordShard(Shard):
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where the record's length stands."""
-        return int(self._places[position]) - _HEAD.size, ""
+        return self._places[position] - _HEAD.size, ""
 
 
 # -- protobuf ------------------------------------------------------------------------------------
