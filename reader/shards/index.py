@@ -2,26 +2,24 @@
 
 Imports the formats and the sharing of arrays. Of formats whose shards have to be read to know their
 samples the index is kept in a file, beside the shards or in a folder of yours. It holds numbers and
-text alone, and is compared with its sum and with the files' sizes and times when it is read.
+text alone, and is compared with the files' sizes and times when it is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
-import struct
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from reader._core.shared.entry_table import checksum
 from reader.errors import ConfigError, DatasetError
-from reader.files import new_file, open_regular
+from reader.files import new_file
 from reader.shards.formats import FORMATS, Format, find_format, is_named, read_index
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import (
@@ -32,18 +30,22 @@ from reader.shards.formats.shard import (
     ShardFile,
     shard_file,
 )
+from reader.shards.kept_index import (
+    COUNT,
+    KeptArrays,
+    Stamp,
+    kept_in,
+    kept_in_memory,
+    write_arrays,
+)
 from reader.shards.paths import files_in, named, require_all
 from reader.sharing.share import share
 
 __all__ = ["COUNT", "SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
 
-_MAGIC = b"RDSHARDS"
-_VERSION = 2
-_HEAD = struct.Struct("<8sQQQ")  # magic, version, sum, bytes of the description
 _THREADS = 8
 _MOST_OTHERS = 32  # indices of other sets that are looked into
-COUNT, _COLUMNS = "count", "columns"  # names of arrays that have a meaning here
-_Arrays = dict[str, npt.NDArray[Any]]
+_COLUMNS = "columns"  # an array that must be the same in all shards
 
 
 class SetIndex:
@@ -52,42 +54,53 @@ class SetIndex:
     Args:
         kind: the name of the format.
         files: of the shards.
-        starts: the first sample of each shard, and how many samples there are.
+        counts: how many samples each shard has.
         notes: what an index.json says of each; none: there is no index.json.
-        arrays: those of all shards, one behind the other, by name.
-        bounds: where the arrays of each shard begin and end in these, by name.
-        place: the path of the file that keeps this index; None: no file does.
+        kept: the arrays of each shard.
+        check: whether sums are compared, where a shard has to be read for its arrays.
 
     Attributes:
         nbytes: of all files.
+        starts: the first sample of each shard, and how many samples there are.
         unit_starts: the first sample of each part of a shard that is read as one, such as a row
             group of Parquet, and how many samples there are.
+
+    Raises:
+        ConfigError: there is no sample.
     """
 
     def __init__(
         self,
         kind: str,
         files: Sequence[ShardFile],
-        starts: npt.NDArray[Any],
+        counts: Sequence[int],
         notes: Sequence[str],
-        arrays: Mapping[str, npt.NDArray[Any]],
-        bounds: Mapping[str, npt.NDArray[Any]],
-        place: str | None = None,
+        kept: KeptArrays,
+        check: bool,
     ) -> None:
-        self.kind, self.place = kind, place
+        self.kind = kind
         self.files = share([tuple(file) for file in files])
         self.nbytes = sum(nbytes for _, nbytes, _ in files)
+        self._kept, self._check = kept, check
+        starts = np.cumsum([0, *counts], dtype=np.int64)
+        if not starts[-1]:
+            raise ConfigError(f"the shards have no sample: '{files[0].path}' and others are empty")
         self.starts = self.unit_starts = share(starts)
-        if UNIT_ENDS in arrays:
-            firsts = np.repeat(starts[:-1], np.diff(bounds[UNIT_ENDS]))  # of each unit's shard
-            ends = firsts + arrays[UNIT_ENDS]
-            self.unit_starts = share(np.unique(np.concatenate([[0], ends])))
         self.notes = share(list(notes))
-        self._arrays = {name: share(array) for name, array in arrays.items()}
-        self._bounds = {name: share(array) for name, array in bounds.items()}
+        if UNIT_ENDS in (name for name, _ in kept.types):
+            ends = [
+                start + self.arrays(number)[UNIT_ENDS]
+                for number, start in enumerate(starts[:-1].tolist())
+            ]
+            self.unit_starts = share(np.unique(np.concatenate([[0], *ends])))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @property
+    def place(self) -> str | None:
+        """The path of the file that keeps this index; None: no file does."""
+        return self._kept.place or None
 
     @property
     def counts(self) -> list[int]:
@@ -111,10 +124,14 @@ class SetIndex:
 
     def arrays(self, shard: int) -> Arrays:
         """Return the arrays of a shard."""
-        found = {}
-        for name, array in self._arrays.items():
-            begin, end = self._bounds[name][shard : shard + 2].tolist()
-            found[name] = array[begin:end]
+        found = self._kept.arrays(shard)
+        if found is None:
+            warnings.warn(
+                f"the index '{self.place}' is no longer what it was when the dataset was made, so"
+                " shards are read anew for it, which is slow: leave it where it is",
+                stacklevel=2,
+            )
+            found = _scan(FORMATS[self.kind], self.file(shard), self._check)
         return found
 
 
@@ -134,9 +151,13 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
     form, shards = listed_shards(path, kind, options)
     files = list(map(file_of, shards))
     if form.scan is None:
-        notes = [each.note for each in shards]
-        arrays, bounds = _joined([each.arrays for each in shards])
-        return _made(form, files, counts_of(shards), notes, arrays, bounds, None)
+        counts, notes = counts_of(shards), [each.note for each in shards]
+        arrays = [
+            {COUNT: np.array([count]), **each.arrays}
+            for count, each in zip(counts, shards, strict=True)
+        ]
+        kept = kept_in_memory(form.name, files, arrays)
+        return SetIndex(form.name, files, counts, notes, kept, options.check)
     found = _scanned(form, files, folder, options.check)
     for listed, count in zip(shards, found.counts, strict=True):
         if listed.samples not in (None, count):
@@ -316,78 +337,107 @@ def file_of(listed: ListedShard) -> ShardFile:
     return found
 
 
-def _made(
-    form: Format,
-    files: list[ShardFile],
-    counts: list[int],
-    notes: list[str],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    bounds: Mapping[str, npt.NDArray[Any]],
-    place: str | None,
-) -> SetIndex:
-    starts = np.cumsum([0, *counts], dtype=np.int64)
-    if not starts[-1]:
-        raise ConfigError(f"the shards have no sample: '{files[0].path}' and others are empty")
-    return SetIndex(form.name, files, starts, notes, arrays, bounds, place)
-
-
-def _joined(shards: Sequence[Arrays]) -> tuple[_Arrays, _Arrays]:
-    """Return the arrays of all shards, one behind the other, and where those of each begin."""
-    arrays, bounds = {}, {}
-    for name in dict.fromkeys(name for each in shards for name in each):
-        parts = [each[name] for each in shards if name in each]
-        arrays[name] = np.concatenate(parts)
-        sizes = (len(each[name]) if name in each else 0 for each in shards)
-        bounds[name] = np.cumsum([0, *sizes], dtype=np.int64)
-    return arrays, bounds
-
-
 # -- indices that are kept ------------------------------------------------------------------------
 
 
 def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bool) -> SetIndex:
     """Return the index of shards that have to be read, or of those that have changed."""
     place = _place_of(form, files, folder)
-    kept = _read_kept(place, form.name)
-    is_kept = all(_stamp(each) in kept for each in files)
-    if not is_kept:
-        kept = _with_others(kept, files, place, form.name)
-    missing = [each for each in files if _stamp(each) not in kept]
+    stamps = list(map(_stamp, files))
+    known = _known(place, form.name)
+    kept = known[1] if known is not None and known[0] == stamps else None
+    if kept is None:
+        kept = _made_anew(form, files, place, folder is not None, check)
+    found = SetIndex(form.name, files, kept.samples().tolist(), [], kept, check)
+    _check_columns(found)
+    return found
 
-    def scan(file: ShardFile) -> _Arrays:
-        try:
-            return form.scan(stored_bytes(file), check)  # type: ignore[misc]
-        except DatasetError as error:
-            raise ConfigError(str(error)) from error
 
+def _made_anew(
+    form: Format, files: list[ShardFile], place: str, is_asked: bool, check: bool
+) -> KeptArrays:
+    """Return the arrays of shards, kept in a file if it can be written; else in memory.
+
+    What other indices of the folder say of a shard is taken from there.
+    """
+    base = os.path.dirname(place)  # noqa: PTH120
+    said = _said_of(set(map(_stamp, files)), place, form.name)
+
+    def arrays_of(file: ShardFile) -> Arrays:
+        kept, row = said.get(_stamp(file), (None, 0))
+        arrays = None if kept is None else kept.arrays(row)
+        if kept is None or arrays is None:
+            return _scan(form, file, check)
+        return {COUNT: kept.samples()[row : row + 1], **arrays}
+
+    stamps = [
+        (os.path.relpath(path, base), nbytes, mtime_ns)
+        for path, nbytes, mtime_ns in map(_stamp, files)
+    ]
+    draft = f"{place}.{secrets.token_hex(6)}.draft"
     with ThreadPoolExecutor(_THREADS) as pool:
-        for file, arrays in zip(missing, pool.map(scan, missing), strict=True):
-            kept[_stamp(file)] = arrays
-    shards = [kept[_stamp(each)] for each in files]
-    _check_columns(files, shards)
-    arrays, bounds = _joined(shards)
-    is_kept = is_kept or _keep(place, form.name, files, arrays, bounds, folder is not None)
-    counts = [int(each[COUNT][0]) for each in shards]
-    return _made(form, files, counts, [], arrays, bounds, place if is_kept else None)
+        try:
+            if is_asked:
+                os.makedirs(base, exist_ok=True)  # noqa: PTH103
+            with new_file(draft) as file:
+                write_arrays(file, form.name, stamps, _in_turn(pool, arrays_of, files))
+            os.replace(draft, place)  # noqa: PTH105
+        except OSError as error:
+            if is_asked:
+                raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
+            return kept_in_memory(form.name, stamps, _in_turn(pool, arrays_of, files))
+        finally:
+            if os.path.lexists(draft):
+                os.unlink(draft)  # noqa: PTH108
+    found = kept_in(place, form.name)
+    if found is None or found[0] != stamps:  # another process has just written its own
+        return kept_in_memory(form.name, stamps, map(arrays_of, files))
+    return found[1]
 
 
-def _check_columns(files: list[ShardFile], shards: list[_Arrays]) -> None:
+def _scan(form: Format, file: ShardFile, check: bool) -> Arrays:
+    """Return the arrays of a shard, which is read for them."""
+    try:
+        return form.scan(stored_bytes(file), check)  # type: ignore[misc]
+    except DatasetError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _in_turn(
+    pool: ThreadPoolExecutor, function: Callable[[ShardFile], Arrays], files: list[ShardFile]
+) -> Iterator[Arrays]:
+    """Yield what a function makes of each file, in their order; few are waiting in memory."""
+    waiting: deque[Future[Arrays]] = deque()
+    try:
+        for file in files:
+            waiting.append(pool.submit(function, file))
+            if len(waiting) > 2 * _THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def _check_columns(found: SetIndex) -> None:
     """Raise ConfigError where the columns of two shards differ, of formats that have columns."""
-    if _COLUMNS not in shards[0]:
+    first = found.arrays(0).get(_COLUMNS)
+    if first is None:
         return
-    first = shards[0][_COLUMNS].tobytes()
-    for file, shard in zip(files, shards, strict=True):
-        if shard[_COLUMNS].tobytes() == first:
+    for number in range(1, len(found.files)):
+        other = found.arrays(number)[_COLUMNS]
+        if np.array_equal(first, other):
             continue
-        one, other = (set(each.decode().split("\0")) for each in (first, shard[_COLUMNS].tobytes()))
-        told = ", ".join(sorted(one ^ other)) or "their order"
+        one, two = (set(each.tobytes().decode().split("\0")) for each in (first, other))
+        told = ", ".join(sorted(one ^ two)) or "their order"
         raise ConfigError(
-            f"'{files[0].path}' and '{file.path}' differ in their columns: {told}. Write them with"
-            " one schema, or pass those that agree"
+            f"'{found.file(0).path}' and '{found.file(number).path}' differ in their columns:"
+            f" {told}. Write them with one schema, or pass those that agree"
         )
 
 
-def _stamp(file: ShardFile) -> tuple[str, int, int]:
+def _stamp(file: ShardFile) -> Stamp:
     """Return what names a file, whatever the folder that this process works in."""
     return os.path.abspath(file.path), file.nbytes, file.mtime_ns  # noqa: PTH100
 
@@ -402,49 +452,21 @@ def _place_of(form: Format, files: list[ShardFile], folder: str | None) -> str:
     return os.path.join(where, f".reader-{digest}.index")  # noqa: PTH118
 
 
-def _keep(
-    place: str,
-    kind: str,
-    files: list[ShardFile],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    bounds: Mapping[str, npt.NDArray[Any]],
-    is_asked: bool,
-) -> bool:
-    """Write an index in one step: others may read it meanwhile. Return whether it is written."""
+def _known(place: str, kind: str) -> tuple[list[Stamp], KeptArrays] | None:
+    """Return the stamps of the shards whose arrays a file keeps, and these. See `kept_in`."""
+    found = kept_in(place, kind)
+    if found is None:
+        return None
     base = os.path.dirname(place)  # noqa: PTH120
-    said = {
-        "format": kind,
-        "files": [(os.path.relpath(_stamp(each)[0], base), *each[1:]) for each in files],
-        "arrays": {name: (array.dtype.str, len(array)) for name, array in arrays.items()},
-        "bounds": {name: array.tolist() for name, array in bounds.items()},
-    }
-    description = json.dumps(said).encode()
-    plain = [np.ascontiguousarray(array).view(np.uint8) for array in arrays.values()]
-    parts: list[Any] = [description, *plain]
-    head = _HEAD.pack(_MAGIC, _VERSION, checksum(parts), len(description))
-    draft = f"{place}.{secrets.token_hex(6)}.draft"
-    try:
-        if is_asked:
-            os.makedirs(base, exist_ok=True)  # noqa: PTH103
-        with new_file(draft) as file:
-            for part in [head, *parts]:
-                file.write(part)
-        os.replace(draft, place)  # noqa: PTH105
-    except OSError as error:
-        if os.path.lexists(draft):
-            os.unlink(draft)  # noqa: PTH108
-        if is_asked:
-            raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
-        return False
-    return True
+    stamps = [
+        (os.path.normpath(os.path.join(base, path)), nbytes, mtime_ns)  # noqa: PTH118
+        for path, nbytes, mtime_ns in found[0]
+    ]
+    return stamps, found[1]
 
 
-def _with_others(
-    kept: dict[tuple[Any, ...], _Arrays], files: list[ShardFile], place: str, kind: str
-) -> dict[tuple[Any, ...], _Arrays]:
-    """Return what is kept of some files, with what indices of other sets in the folder say."""
-    wanted = set(map(_stamp, files))
-    found = {stamp: kept[stamp] for stamp in wanted & kept.keys()}
+def _said_of(wanted: set[Stamp], place: str, kind: str) -> dict[Stamp, tuple[KeptArrays, int]]:
+    """Return which indices of the folder have the arrays of some shards, and in which row."""
     try:
         with os.scandir(os.path.dirname(place)) as entries:  # noqa: PTH120
             ages = {
@@ -453,49 +475,14 @@ def _with_others(
                 if each.name.startswith(".reader-") and each.name.endswith(".index")
             }
     except OSError:  # it is not made yet, or one was just removed
-        return found
-    newest = sorted(ages.keys() - {place}, key=ages.__getitem__, reverse=True)
-    for other in newest[:_MOST_OTHERS]:
+        ages = {}
+    newest = sorted(ages, key=lambda path: (path == place, ages[path]), reverse=True)
+    found: dict[Stamp, tuple[KeptArrays, int]] = {}
+    for path in newest[:_MOST_OTHERS]:
         if len(found) == len(wanted):
             break
-        said = _read_kept(other, kind)
-        found.update({stamp: said[stamp] for stamp in wanted & said.keys()})
-    return found
-
-
-def _read_kept(place: str, kind: str) -> dict[tuple[Any, ...], _Arrays]:
-    """Return what an index that is kept says of each file; nothing where it is damaged."""
-    try:
-        with open(place, "rb", opener=open_regular) as file:
-            content = memoryview(file.read())
-    except OSError:
-        return {}
-    if len(content) < _HEAD.size:
-        return {}
-    magic, version, total, nbytes = _HEAD.unpack_from(content)
-    description, rest = content[_HEAD.size : _HEAD.size + nbytes], content[_HEAD.size + nbytes :]
-    if (magic, version) != (_MAGIC, _VERSION):
-        return {}
-    try:
-        said = json.loads(bytes(description))
-        parts, at = {}, 0
-        for name, (dtype, length) in said["arrays"].items():
-            size = length * np.dtype(dtype).itemsize
-            parts[name] = rest[at : at + size]
-            at += size
-        is_whole = at == len(rest) and checksum([description, *parts.values()]) == total
-        if not is_whole or said["format"] != kind:
-            return {}
-        arrays = {
-            name: np.frombuffer(parts[name], dtype) for name, (dtype, _) in said["arrays"].items()
-        }
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return {}
-    base, found = os.path.dirname(place), {}  # noqa: PTH120
-    for number, (name, nbytes, mtime_ns) in enumerate(said["files"]):
-        path = os.path.normpath(os.path.join(base, name))  # noqa: PTH118
-        found[path, nbytes, mtime_ns] = {
-            each: arrays[each][slice(*bounds[number : number + 2])]
-            for each, bounds in said["bounds"].items()
-        }
+        known = _known(path, kind)
+        if known is not None:
+            rows = {stamp: (known[1], row) for row, stamp in enumerate(known[0])}
+            found = {**{stamp: rows[stamp] for stamp in wanted & rows.keys()}, **found}
     return found

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from reader import (
     ConfigError,
     ConfigTypeError,
+    DataLoader,
     DatasetError,
     SampleIndexError,
     ShardOrder,
@@ -305,6 +306,45 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
     for length in range(0, len(content), 23):
         kept.write_bytes(content[:length])
         assert classes(Shards(tmp_path)) == [0, 1, 2, 3]
+
+
+def test_a_large_index_stays_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(3):
+        tar_of(tmp_path / f"{k}.tar", *range(4 * k, 4 * k + 4))
+    held = Shards(tmp_path)
+    monkeypatch.setattr("reader.shards.kept_index._MOST_HELD", 0)
+    for _ in range(2):  # made, and read again
+        shards = Shards(tmp_path)
+        assert shards._set._kept.content is None
+        assert classes(shards) == list(range(12))
+        copied = pickle.loads(pickle.dumps(shards))
+        assert [copied.origin(k) for k in range(12)] == [held.origin(k) for k in range(12)]
+        with DataLoader(shards, batch_size=5, num_workers=2) as loader:
+            assert [int(each) for batch in loader for each in batch["cls"]] == list(range(12))
+        for kept in kept_in(tmp_path):
+            kept.unlink()
+        held = Shards(tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["removed", "empty", "other", "flipped"])
+def test_a_large_index_that_changes_while_it_is_used_gives_no_other_samples(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reader.shards.kept_index._MOST_HELD", 0)
+    tar_of(tmp_path / "t.tar", *range(4))
+    shards = Shards(tmp_path)
+    (kept,) = kept_in(tmp_path)
+    content = kept.read_bytes()
+    if fault == "removed":
+        kept.unlink()
+    elif fault == "empty":
+        kept.write_bytes(b"")
+    elif fault == "other":
+        kept.write_bytes(content[:40] + bytes(80) + content[120:])
+    else:
+        kept.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    with pytest.warns(UserWarning, match=r"index' is no longer what it was when the dataset was"):
+        assert classes(shards) == [0, 1, 2, 3]
 
 
 def test_a_set_of_files_that_others_have_is_not_read_again(

@@ -206,15 +206,20 @@ class StoredBytes:
             )
         if self._content is not None:
             return self._content[place : place + nbytes]
-        found = os.pread(self._fd, nbytes, place)
-        while len(found) < nbytes:  # a signal came, or the file was cut
-            more = os.pread(self._fd, nbytes - len(found), place + len(found))
-            if not more:
-                raise DatasetError(
-                    f"the shard '{self.path}' ends at {os.fstat(self._fd).st_size:,}, and had"
-                    f" {self.nbytes:,} bytes when it was opened"
-                )
-            found += more
+        try:
+            found = os.pread(self._fd, nbytes, place)
+            while len(found) < nbytes:  # a signal came, or the file was cut
+                more = os.pread(self._fd, nbytes - len(found), place + len(found))
+                if not more:
+                    raise DatasetError(
+                        f"the shard '{self.path}' ends at {os.fstat(self._fd).st_size:,}, and had"
+                        f" {self.nbytes:,} bytes when it was opened"
+                    )
+                found += more
+        except OSError as error:  # of a disk, or of a network
+            raise DatasetError(
+                f"the shard '{self.path}' cannot be read at {place:,}: {error}"
+            ) from error
         return found
 
 
