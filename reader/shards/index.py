@@ -20,7 +20,7 @@ import numpy as np
 
 from reader.errors import ConfigError, DatasetError
 from reader.files import new_file
-from reader.shards.formats import FORMATS, Format, find_format, is_named, read_index
+from reader.shards.formats import FORMATS, Format, find_format, format_by_name, read_index
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import (
     UNIT_ENDS,
@@ -101,6 +101,11 @@ class SetIndex:
     def place(self) -> str | None:
         """The path of the file that keeps this index; None: no file does."""
         return self._kept.place or None
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether the arrays of a shard are read from the file when they are asked for."""
+        return self._kept.content is None
 
     @property
     def counts(self) -> list[int]:
@@ -279,7 +284,7 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
 
 def _lacks_file(path: str) -> bool:
     """Whether what is no file has a shard's name, such as a link to a file that was removed."""
-    return any(is_named(path, each) for each in FORMATS.values()) and not os.path.isdir(path)  # noqa: PTH112
+    return format_by_name(path) is not None and not os.path.isdir(path)  # noqa: PTH112
 
 
 def _indexed(

@@ -28,7 +28,7 @@ _MAGIC = b"RDSHARDS"
 _VERSION = 3
 _HEAD = struct.Struct("<8s4Q")  # magic, version, sum, where the description begins, its bytes
 _UNIT = 8  # bytes: every array begins at a multiple
-_MOST_HELD = 1 << 28  # bytes of arrays that lie in shared memory; more stay in the file
+_MOST_HELD = 1 << 30  # bytes of arrays that lie in shared memory; more stay in the file
 _PLACE, _SUM, _SAMPLES, _LENGTHS = 0, 1, 2, 3  # columns of the table
 COUNT = "count"  # an array of one number, how many samples a shard has
 

@@ -27,7 +27,7 @@ from reader.shards.index import SetIndex, find_set
 __all__ = ["Origin", "ShardImages", "Shards"]
 
 _MOST_OPEN = 64  # shards of a process
-_MOST_UNPACKED = 1 << 28  # bytes of those that are compressed, in memory
+_MOST_UNPACKED = 1 << 28  # bytes of those in memory, decompressed or of their index
 
 
 class Origin(NamedTuple):
@@ -257,9 +257,12 @@ class Shards(ShardedDataset[Any]):
             if found.unpacked_nbytes:  # it may have decoded more since
                 self._close_others()
             return found
+        arrays = self._set.arrays(number)
         made = FORMATS[self._set.kind].open(
-            self._set.file(number), self._set.note(number), self._set.arrays(number), self._options
+            self._set.file(number), self._set.note(number), arrays, self._options
         )
+        if self._set.is_in_file:  # they are this process's own
+            made.unpacked_nbytes += sum(each.nbytes for each in arrays.values())
         self._open[number] = made
         self._close_others()
         return made

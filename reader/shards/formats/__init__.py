@@ -36,7 +36,7 @@ from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tar_lists import describes_wids, read_energon, read_wids
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
 
-__all__ = ["FORMATS", "Format", "find_format", "is_named", "read_index"]
+__all__ = ["FORMATS", "Format", "find_format", "format_by_name", "read_index"]
 
 _HEAD = 512  # bytes of a file that are looked at
 _OF_MANY = re.compile(r"-[0-9]+-of-[0-9]+$")  # behind a suffix: "train.tfrecord-00001-of-00003"
@@ -126,10 +126,11 @@ FORMATS = {
 }
 
 
-def is_named(path: str, form: Format) -> bool:
-    """Whether the name of a file is that of a format, compressed or not."""
+def format_by_name(path: str) -> Format | None:
+    """Return the format that the name of a file has, compressed or not; None: it has none."""
     name = _OF_MANY.sub("", os.path.basename(path).lower())  # noqa: PTH119
-    return packed_of(name)[0].endswith(form.suffixes)
+    plain = packed_of(name)[0]
+    return next((each for each in FORMATS.values() if plain.endswith(each.suffixes)), None)
 
 
 def find_format(path: str) -> Format | None:
@@ -138,9 +139,9 @@ def find_format(path: str) -> Format | None:
     Raises:
         ConfigError: it cannot be read.
     """
-    for found in FORMATS.values():
-        if is_named(path, found):
-            return found
+    found = format_by_name(path)
+    if found is not None:
+        return found
     if packed_of(path)[1]:
         return None
     try:

@@ -31,10 +31,9 @@ MOST_NBYTES = 1 << 33  # of a shard, decompressed
 
 def packed_of(name: str) -> tuple[str, str]:
     """Return the name of what a file holds, and how it is compressed; "": it is not."""
-    for suffix, (how, inner) in _SUFFIXES.items():
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)] + inner, how
-    return name, ""
+    stem, dot, suffix = name.rpartition(".")
+    how, inner = _SUFFIXES.get(dot + suffix.lower(), ("", ""))
+    return (stem + inner, how) if how else (name, "")
 
 
 def stored_bytes(file: ShardFile) -> StoredBytes:
