@@ -85,6 +85,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "memory",
         "shared",
         "pixels",
+        "protobuf",
         "batch",
         "collate",
         "wire",

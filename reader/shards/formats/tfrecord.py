@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from reader._core.protobuf.example import features_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
@@ -23,12 +23,7 @@ __all__ = ["TfRecordShard", "begins_tfrecord", "record_of", "scan_tfrecord"]
 _HEAD = struct.Struct("<QI")
 _SUM = struct.Struct("<I")
 _BLOCK = 1 << 20
-_EMPTY = memoryview(b"")
-_VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5  # kinds of a field of protobuf
-_LONGEST_VARINT = 10  # bytes
-_MOST_UINT64 = (1 << 64) - 1
-_OF_SEQUENCES = 2  # a field of SequenceExample, where an Example has none
-_OF_BYTES, _OF_FLOATS, _OF_INTS = 1, 2, 3  # kinds of a feature
+_BYTES = 2  # a kind of a field of protobuf: bytes with their length
 
 
 def begins_tfrecord(head: bytes) -> bool:
@@ -119,18 +114,18 @@ class TfRecordShard(Shard):
         return list(map(self._sample, positions))
 
     def _sample(self, position: int) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = dict(
-                _features(memoryview(self.record(position)), self._options.names)
-            )
-        except (ValueError, IndexError, struct.error) as error:
-            raise self.damaged(position, f"it is no tf.train.Example: {error}") from error
-        for name, values in found.items():
-            if isinstance(values, np.ndarray):
-                found[name] = values if name in self._options.numbers else values.tolist()
-            elif name in self._options.encoded and len(values) == 1:
-                found[name] = values[0]
+        found = self._features(position, self._options.names)
+        for name in self._options.encoded & found.keys():
+            if len(found[name]) == 1:
+                found[name] = found[name][0]
         return found
+
+    def _features(self, position: int, names: frozenset[str] | None) -> dict[str, Any]:
+        """Return the features of a record that are wanted. DatasetError: it is no Example."""
+        try:
+            return features_of(self.record(position), names, self._options.numbers)
+        except ValueError as error:
+            raise self.damaged(position, f"it is no tf.train.Example: {error}") from error
 
     def record(self, position: int) -> bytes:
         """Return the bytes of a record. DatasetError: its sum is wrong."""
@@ -142,116 +137,11 @@ class TfRecordShard(Shard):
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
-        return [name for name, _ in _features(memoryview(self.record(position)), None)]
+        return list(self._features(position, None))
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where the record's length stands."""
         return self._places[position] - _HEAD.size, ""
-
-
-# -- protobuf ------------------------------------------------------------------------------------
-
-
-def _features(example: memoryview, names: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-    """Yield name and values of each feature of an Example that is wanted; None: of all."""
-    for number, features in _fields(example):
-        if number == _OF_SEQUENCES:
-            raise ValueError("it has lists of features, as tf.train.SequenceExample, not read")
-        if number != 1:
-            continue
-        for _, entry in _fields(_message(features)):
-            parts = dict(_fields(_message(entry)))
-            name = bytes(_message(parts.get(1, _EMPTY))).decode()
-            if names is None or name in names:
-                yield name, _values(_message(parts.get(2, _EMPTY)))
-
-
-def _values(feature: memoryview) -> Any:
-    """Return the values of a feature: a list of bytes, or an array of float32 or int64."""
-    kept = _OF_BYTES
-    parts: list[Any] = []
-    for kind, values in _fields(feature):
-        if kind not in (_OF_BYTES, _OF_FLOATS, _OF_INTS):
-            continue
-        if kind != kept:  # a feature has one kind: the last one that is there
-            kept, parts = kind, []
-        for number, value in _fields(_message(values)):
-            if number != 1:
-                continue
-            if kind == _OF_BYTES:
-                parts.append(bytes(_message(value)))
-            elif kind == _OF_FLOATS:
-                parts.append(np.frombuffer(_message(value), "<f4"))
-            else:
-                parts.append(_whole_numbers(value))
-    if kept == _OF_BYTES:
-        return parts
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([np.empty(0, "<f4" if kept == _OF_FLOATS else "<i8"), *parts])
-
-
-def _message(value: Any) -> memoryview:
-    if not isinstance(value, memoryview):
-        raise ValueError("a field has another kind than it must have")
-    return value
-
-
-def _whole_numbers(value: int | memoryview) -> npt.NDArray[np.int64]:
-    """Return a number, or those that bytes hold one behind the other."""
-    if isinstance(value, int):
-        return np.array([value & _MOST_UINT64], np.uint64).view(np.int64)
-    if len(value) == 1 and value[0] < 0x80:  # a label, mostly
-        return np.array([value[0]], np.int64)
-    content = np.frombuffer(value, np.uint8)
-    ends = np.flatnonzero(content < 0x80) + 1
-    if (ends[-1] if len(ends) else 0) != len(content):
-        raise ValueError("a number is cut off")
-    starts = np.concatenate([[0], ends])[:-1]
-    sizes = ends - starts
-    if len(sizes) and sizes.max() > _LONGEST_VARINT:
-        raise ValueError("a number has more than 64 bits")
-    shifts = 7 * (np.arange(len(content)) - np.repeat(starts, sizes))
-    bits = (content & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
-    found = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits
-    return found.view(np.int64)
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field: an int, or bytes of what has a length or 4 or 8."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == _VARINT:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == _BYTES:
-            nbytes, at = _varint(message, at)
-        elif kind in (_BITS32, _BITS64):
-            nbytes = 4 if kind == _BITS32 else 8
-        else:
-            raise ValueError(f"a field has the kind {kind}")
-        if at + nbytes > len(message):
-            raise ValueError("a field is longer than its message")
-        yield key >> 3, message[at : at + nbytes]
-        at += nbytes
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Return a number, and where it ends."""
-    number = message[at]
-    if number < 0x80:
-        return number, at + 1
-    number &= 0x7F
-    for shift in range(7, 7 * _LONGEST_VARINT, 7):
-        at += 1
-        byte = message[at]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at + 1
-    raise ValueError("a number has more than 64 bits")
 
 
 def record_of(sample: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,1 @@
+"""Messages of protobuf, read where they lie."""
