@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import json
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -350,6 +352,35 @@ def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
         (tmp_path / "manifest.json").write_text(content)
         with pytest.raises(ConfigError, match=r"manifest.json' is damaged"):
             write_shards([{"a": 1}], tmp_path)
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reader.shards.write_shards._PATIENCE_S", 0.05)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match=rf"writes shards to .*: process {os.getpid()} "):
+            write_shards([{"a": 1}], tmp_path, "jsonl")
+        assert not contents(tmp_path)
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        assert write_shards([{"a": 1}], tmp_path, "jsonl") == 1
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is not held any more
+    finally:
+        os.close(folder)
+
+
+def test_a_journal_of_two_writers_at_once_loses_no_sample(tmp_path: Path) -> None:
+    samples = [{"n": k} for k in range(20)]
+    write_shards(samples, tmp_path, "jsonl", shard_size=20)
+    whole = contents(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    head, *lines = whole[JOURNAL].splitlines(keepends=True)
+    both = b"".join(line for line in lines[:4] for _ in range(2))
+    (tmp_path / JOURNAL).write_bytes(head + both)
+    write_shards(samples, tmp_path, "jsonl", shard_size=20)
+    assert contents(tmp_path) == whole
 
 
 def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
