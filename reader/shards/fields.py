@@ -172,7 +172,10 @@ def _float(value: Any) -> float:
 
 
 def _str(value: Any) -> str:
-    return str(_plain(value))
+    plain = _plain(value)
+    if plain is None or (hasattr(plain, "__len__") and not isinstance(plain, str)):
+        raise TypeError("it is neither text nor one number")
+    return str(plain)
 
 
 def _bytes(value: Any) -> bytes:
@@ -202,6 +205,8 @@ class _Numbers:
         self._dtype = dtype
 
     def __call__(self, value: Any) -> Any:
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], bytes):
+            value = value[0]  # of TFRecord
         if isinstance(value, bytes):
             return np.frombuffer(value, self._dtype)
         found = np.asarray(value)
@@ -246,6 +251,10 @@ def _decoder(decode: Any) -> Callable[[Any], Any]:
             "a field becomes int, float, str, bytes, 'json', a type of NumPy's numbers, a"
             f" reader.images.Compose, or what a function makes of it, got {got(decode)}"
         ) from error
+    if dtype.kind in "SU":
+        raise ConfigTypeError(
+            f"a field becomes text or bytes by the types str and bytes, got {got(decode)}"
+        )
     if dtype.hasobject:
         raise ConfigError("a field cannot become an array of objects: that would need pickle")
     return _Numbers(dtype)

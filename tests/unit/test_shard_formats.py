@@ -365,6 +365,22 @@ def test_numbers_of_any_size_are_read_one_by_one_and_together(packed: bool, tmp_
         assert (sample["f"].dtype, sample["f"].tolist()) == (np.float32, [0.5] * len(expected))
 
 
+def test_the_only_bytes_of_a_feature_become_an_array(tmp_path: Path) -> None:
+    """Also where they read as digits."""
+    path = make_tfrecord(tmp_path / "t.tfrecord", [example({"a": [b"12345678"], "b": [b"1"] * 2})])
+    found = Shards(path, fields={"a": np.uint16})[0]["a"]
+    assert (found.dtype, found.tobytes()) == (np.uint16, b"12345678")
+
+
+def test_a_damaged_feature_is_told_where_another_one_is_missing(tmp_path: Path) -> None:
+    bad = example({"a": [b"x"]})[:-1] + b"\xff"
+    content = bad.replace(b"\x0a\x01\xff", b"\x0a\x09\xff")
+    path = make_tfrecord(tmp_path / "t.tfrecord", [content])
+    for fields in (None, {"b": int}):
+        with pytest.raises(DatasetError, match=r"t.tfrecord', at 0, is damaged: it is no tf.train"):
+            Shards(path, fields=fields)[0]
+
+
 def test_a_sequence_example_is_refused(tmp_path: Path) -> None:
     """Its context would be read as an Example, and the lists be lost."""
     context = example({"n": [1]})

@@ -405,6 +405,8 @@ def test_fields_become_what_is_asked_for(tmp_path: Path) -> None:
         ({"cls": np.float64}, DatasetError, r"field 'cls' of sample 0 \(1\) .*cannot be decoded: "),
         ({"cls": "no such type"}, ConfigTypeError, r"a field becomes int, float, str, bytes, "),
         ({"cls": object}, None, ""),
+        ({"cls": "str"}, ConfigTypeError, r"text or bytes by the types str and bytes, got 'str'"),
+        ({"cls": np.bytes_}, ConfigTypeError, r"text or bytes by the types str and bytes"),
         ({"cls": np.dtype(object)}, ConfigError, r"cannot become an array of objects: that would"),
         ({}, ConfigTypeError, r"fields must be a dict such as"),
         (["cls"], ConfigTypeError, r"fields must be a dict such as"),
@@ -661,6 +663,14 @@ def test_numbers_that_do_not_fit_are_told(
         shards = Shards(tmp_path / name, fields={"x": dtype})
         with pytest.raises(DatasetError, match=re.escape(f"{wrong} does not fit")):
             shards[0]
+
+
+@pytest.mark.parametrize("value", [None, [], ["a", "b"], {"k": 1}])
+def test_what_is_no_text_becomes_none(value: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"x": value, "y": 1.5, "z": ["a"]}) + "\n")
+    assert Shards(tmp_path / "t.jsonl", fields={"y": str, "z": str})[0] == {"y": "1.5", "z": "a"}
+    with pytest.raises(DatasetError, match=r"field 'x' of sample 0 .*neither text nor one number"):
+        Shards(tmp_path / "t.jsonl", fields={"x": str})[0]
 
 
 def test_numbers_that_fit_are_those(tmp_path: Path) -> None:

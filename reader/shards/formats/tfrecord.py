@@ -119,18 +119,20 @@ class TfRecordShard(Shard):
         return list(map(self._sample, positions))
 
     def _sample(self, position: int) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = dict(
-                _features(memoryview(self.record(position)), self._options.names)
-            )
-        except (ValueError, IndexError, struct.error) as error:
-            raise self.damaged(position, f"it is no tf.train.Example: {error}") from error
+        found = self._features(position, self._options.names)
         for name, values in found.items():
             if isinstance(values, np.ndarray):
                 found[name] = values if name in self._options.numbers else values.tolist()
             elif name in self._options.encoded and len(values) == 1:
                 found[name] = values[0]
         return found
+
+    def _features(self, position: int, names: frozenset[str] | None) -> dict[str, Any]:
+        """Return the values of the features that are wanted. DatasetError: they are damaged."""
+        try:
+            return dict(_features(memoryview(self.record(position)), names))
+        except (ValueError, IndexError, struct.error) as error:
+            raise self.damaged(position, f"it is no tf.train.Example: {error}") from error
 
     def record(self, position: int) -> bytes:
         """Return the bytes of a record. DatasetError: its sum is wrong."""
@@ -142,7 +144,7 @@ class TfRecordShard(Shard):
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
-        return [name for name, _ in _features(memoryview(self.record(position)), None)]
+        return list(self._features(position, None))
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where the record's length stands."""
