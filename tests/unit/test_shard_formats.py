@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reader import ConfigError, DatasetError, ShardOrder, Shards
+from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of
 from tests.shard_files import crc32c, example, make_mds, make_tar, make_tfrecord
 
@@ -176,6 +177,30 @@ def test_a_compressed_tar_is_one(tmp_path: Path) -> None:
     (tmp_path / "u.tgz").write_bytes(gzip.compress(content)[:-20])
     with pytest.raises(ConfigError, match=r"u.tgz' cannot be decompressed by gz"):
         Shards(tmp_path / "u.tgz")
+
+
+def test_a_shard_that_snappy_has_compressed_is_one(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "t.jsonl.snappy"
+    content = pa.compress(b'{"a": 1}\n' * 1000, codec="snappy", asbytes=True)
+    path.write_bytes(content)
+    assert all_of(Shards(path)) == [{"a": 1}] * 1000
+    for damaged in (content[:-1], b"\xff\xff\xff\xff\x0f" + content[2:], b"\xff" * 9, b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"t.jsonl.snappy' cannot be decompressed by snappy"):
+            Shards(path)
+
+
+@pytest.mark.parametrize(("how", "codec"), [("br", "brotli"), ("snappy", "snappy")])
+def test_a_shard_of_fewer_bytes_than_its_index_says_is_told(how: str, codec: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    content = pa.compress(b"0123456789", codec=codec, asbytes=True)
+    assert decompressed(content, how, 10, "t.mds") == b"0123456789"
+    for nbytes in (11, 1 << 31):
+        with pytest.raises(DatasetError, match=rf"has 10 bytes .*, and is said to have {nbytes:,}"):
+            decompressed(content, how, nbytes, "t.mds")
+    with pytest.raises(DatasetError, match=r"'t.mds' has .* bytes decompressed"):
+        decompressed(content, how, 9, "t.mds")
 
 
 def test_damage_of_what_is_compressed_leaves_no_memory(tmp_path: Path) -> None:
