@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import gzip
 import hashlib
@@ -391,6 +392,7 @@ def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
 
 # -- what a format cannot hold --------------------------------------------------------------------
 
+NANOSECONDS = np.array(["2020-01-01", "NaT"], "datetime64[ns]")
 REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and th"),
     "parquet: a new field": ("parquet", [{"a": 1}, {"a": 2, "b": ""}], {}, r"columns are those of"),
@@ -452,6 +454,11 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "tfrecord: int": ("tfrecord", [{"a": 2**63}], {}, "does not fit into int64"),
     "tfrecord: ints": ("tfrecord", [{"a": [1.5, -(2**63) - 1]}], {}, "does not fit into int64"),
     "tfrecord: float": ("tfrecord", [{"a": [1.0, 1e300]}], {}, "does not fit into float32"),
+    "tfrecord: times": ("tfrecord", [{"a": NANOSECONDS}], {}, "'a' must be bytes, text, numbers"),
+    "tar: times": ("tar", [{"a": NANOSECONDS[0] - NANOSECONDS[0]}], {}, "field 'a' of a tar file"),
+    "parquet: times": ("parquet", [{"a": NANOSECONDS}], {}, "'a' has times of datetime64.ns., whi"),
+    "parquet: a time": ("parquet", [{"a": np.timedelta64(5, "Y")}], {}, "'a' has times of timedel"),
+    "mds: a mask": ("mds", [{"a": np.ma.array([1, 2], mask=[0, 1])}], {}, "a mask has no form in"),
     "jsonl: bytes": (
         "jsonl",
         [{"a": 1}, {"a": 1, "b": [b""]}],
@@ -474,6 +481,16 @@ def test_values_that_a_format_does_not_hold_are_refused(case: str, tmp_path: Pat
     if len(samples) > 1 and form != "tar" and "first" not in text:
         assert "sample 1 cannot be encoded" in str(caught.value)
     assert not list((tmp_path / "out").glob("shard*"))
+
+
+def test_times_in_microseconds_are_kept_by_parquet(tmp_path: Path) -> None:
+    needs("parquet")
+    when = np.array(["2020-01-01T00:00:00.000001", "NaT"], "datetime64[us]")
+    write_shards(
+        [{"t": when[0], "l": when, "d": when[:1].astype("datetime64[D]")}], tmp_path, "parquet"
+    )
+    found = Shards(tmp_path)[0]
+    assert found == {"t": when[0].item(), "l": when.tolist(), "d": [datetime.date(2020, 1, 1)]}
 
 
 @pytest.mark.parametrize("form", ["mds", "parquet"])

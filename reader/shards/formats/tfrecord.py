@@ -275,7 +275,9 @@ def record_of(sample: Mapping[str, Any]) -> bytes:
 
 
 def _feature(name: str, value: Any) -> bytes:
-    values = value.ravel().tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    is_array = isinstance(value, (np.ndarray, np.generic))
+    # times would be numbers without their unit
+    values = value.ravel().tolist() if is_array and value.dtype.kind not in "mM" else value
     values = list(values) if isinstance(values, (list, tuple)) else [values]
     values = [each.encode() if isinstance(each, str) else each for each in values]
     if all(isinstance(each, bytes) for each in values):
