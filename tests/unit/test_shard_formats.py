@@ -560,6 +560,22 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         Shards(tmp_path)
 
 
+def test_rows_that_a_list_of_parquet_files_names_come_once(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table, said = pa.table({"x": [1, 2, 3]}), []
+    parquet.write_to_dataset(
+        table, tmp_path, basename_template="part-{i}.parquet", metadata_collector=said
+    )
+    parquet.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=said)
+    shards = Shards(tmp_path)
+    assert len(shards.files) == 2
+    assert [each["x"] for each in all_of(shards)] == [1, 2, 3]
+    with pytest.raises(ConfigError, match=r"the shards have no sample"):
+        Shards(tmp_path / "_metadata")
+
+
 def test_a_footer_of_negative_rows_is_told(tmp_path: Path) -> None:
     path = make_parquet(tmp_path / "t.parquet", 0, 6)
     content = path.read_bytes()
