@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reader.checks import as_byte_size, as_int, refuse_url
+from reader.checks import as_byte_size, as_folder, as_int
 from reader.data.dataset import Dataset
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ReaderError, got
@@ -76,7 +76,7 @@ def write_shards(
             cannot be written to, such as a disk that is full.
         DatasetError: a sample cannot be fetched or encoded; it is named.
     """
-    refuse_url("path", path)
+    as_folder("path", path)
     encoder = encoder_for(format, columns, compression)
     size = as_byte_size("shard_size", shard_size)
     if encoder.most_nbytes is not None and size > encoder.most_nbytes:

@@ -236,6 +236,9 @@ def test_folders_and_sources_that_do_not_fit_are_refused(tmp_path: Path) -> None
         write_shards([{"a": 1}], tmp_path / "b")
     with pytest.raises(ConfigError, match="shards cannot be written to"):
         write_shards([{"a": 1}], tmp_path / "b" / "mine.txt")
+    for path in (None, 5, "", "a\0b"):
+        with pytest.raises(ConfigError, match="path must be the path of a folder, got "):
+            write_shards([{"a": 1}], path)  # type: ignore[arg-type]
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(b"{}\n"))
     assert len(Shards(tmp_path / "t.jsonl.gz")) == 1
 
