@@ -18,6 +18,8 @@ from reader.worker.context import is_refused, loader_task, sample_rng
 
 __all__ = ["Field", "Fields"]
 
+_MOST_TOLD = 400  # characters of an error, in a message
+
 
 class Field(NamedTuple):
     """One field of the samples.
@@ -133,7 +135,7 @@ class Fields:
                 told = f"field {field.name!r} of {_where(shard, position)} cannot be decoded: "
                 if isinstance(error, ImageError):
                     raise ImageError(f"{told}{error}") from error
-                raise DatasetError(f"{told}{error!r}, of {got(value)}") from error
+                raise DatasetError(f"{told}{_cut(repr(error))}, of {got(value)}") from error
             values.append(value)
         return values
 
@@ -143,6 +145,15 @@ def _where(shard: Shard, position: int) -> str:
     place, key = shard.origin(position)
     named = f" ({key})" if key else ""
     return f"sample {position:,}{named} of the shard '{shard.path}', at {place:,},"
+
+
+def _cut(text: str) -> str:
+    """Return a text without its middle if it is long: some errors quote all bytes of a value."""
+    return (
+        text
+        if len(text) <= _MOST_TOLD
+        else f"{text[: _MOST_TOLD // 2]}...{text[-_MOST_TOLD // 2 :]}"
+    )
 
 
 def _image(decode: Compose, value: Any, rng: Any, row: Any) -> Any:

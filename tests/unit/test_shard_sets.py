@@ -673,6 +673,14 @@ def test_what_is_no_text_becomes_none(value: Any, tmp_path: Path) -> None:
         Shards(tmp_path / "t.jsonl", fields={"x": str})[0]
 
 
+def test_a_field_that_cannot_be_decoded_has_a_short_message(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "t.tar", [("a.png", b"\x89" * 1_000_000), ("a.txt", b"x" * 99_999)])
+    for fields in ({"png": str}, {"txt": float}):
+        with pytest.raises(DatasetError, match=r"cannot be decoded: .*, of b'") as caught:
+            Shards(path, fields=fields)[0]
+        assert len(str(caught.value)) < 1000 + len(str(path))
+
+
 def test_numbers_that_fit_are_those(tmp_path: Path) -> None:
     rows: dict[str, Any] = {
         "a": [1, 2],
