@@ -78,8 +78,8 @@ def decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> byt
         if isinstance(error, (ConfigError, DatasetError)):
             raise
         raise DatasetError(
-            f"the shard '{path}' cannot be decompressed by {how}: {error or repr(error)}. Fetch or"
-            " write it again"
+            f"the shard '{path}' cannot be decompressed by {how}: {str(error) or repr(error)}."
+            " Fetch or write it again"
         ) from error
     if nbytes is not None and len(found) != nbytes:
         raise DatasetError(
