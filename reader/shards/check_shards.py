@@ -70,8 +70,6 @@ def check_shards(
     """
     decoded = None if fields is None else Fields(fields)
     options = Options(check=True, allow_pickle=allow_pickle)
-    if decoded is not None:
-        options = decoded.wanted(options)._replace(names=None)
     form, shards = listed_shards(path, format, options)
     folders = {os.path.dirname(each.path) for each in shards}  # noqa: PTH120
     sums = {file: found for folder in folders for file, found in _manifest_sums(folder).items()}
@@ -119,7 +117,7 @@ class _Checks(Dataset[CheckedShard]):
         try:
             nbytes = file_of(listed).nbytes
             self._compare_sum(listed.path)
-            count, shard = self._opened(listed)
+            count, shard, chosen = self._opened(listed)
             shard.check_sums()
         except (ConfigError, DatasetError) as error:
             return CheckedShard(listed.path, 0, nbytes, 1, [str(error)])
@@ -127,7 +125,7 @@ class _Checks(Dataset[CheckedShard]):
         damage: list[str] = []
         for begin in range(0, count, _AT_ONCE):
             positions = range(begin, min(begin + _AT_ONCE, count))
-            for fault in self._errors(shard, positions):
+            for fault in self._errors(shard, chosen, positions):
                 faults += 1
                 if len(damage) < _MOST_TOLD:
                     damage.append(str(fault))
@@ -147,23 +145,28 @@ class _Checks(Dataset[CheckedShard]):
                 f" {MANIFEST} says {wanted}. Fetch it again, or write it anew"
             )
 
-    def _opened(self, listed: ListedShard) -> tuple[int, Shard]:
-        """Return how many samples a shard has, and the shard."""
+    def _opened(self, listed: ListedShard) -> tuple[int, Shard, Shard | None]:
+        """Return how many samples a shard has, and the shard; also as it gives the fields alone."""
         form, file = FORMATS[self._kind], file_of(listed)
         arrays = listed.arrays if form.scan is None else form.scan(stored_bytes(file), True)
         count = counts_of([listed])[0] if form.scan is None else int(arrays[COUNT][0])
-        return count, form.open(file, listed.note, arrays, self._options)
+        shard = form.open(file, listed.note, arrays, self._options)
+        if self._fields is None:
+            return count, shard, None
+        wanted = self._fields.wanted(self._options)
+        return count, shard, form.open(file, listed.note, arrays, wanted)
 
-    def _errors(self, shard: Shard, positions: range) -> list[DatasetError]:
+    def _errors(self, shard: Shard, chosen: Shard | None, positions: range) -> list[DatasetError]:
         """Return the errors of those samples that are damaged."""
         try:
-            found = shard.samples(positions)
-            if self._fields is not None:
+            shard.samples(positions)
+            if self._fields is not None and chosen is not None:
+                found = chosen.samples(positions)
                 for position, sample in zip(positions, found, strict=True):
-                    self._fields.values(sample, shard, position, position)
+                    self._fields.values(sample, chosen, position, position)
         except DatasetError as error:
             if len(positions) == 1:
                 return [error]
-            alone = [self._errors(shard, range(each, each + 1)) for each in positions]
+            alone = [self._errors(shard, chosen, range(each, each + 1)) for each in positions]
             return [each for errors in alone for each in errors]
         return []

@@ -50,7 +50,6 @@ def add_shards(commands: Any) -> None:
     convert.add_argument("--shard-size", default="64MB", metavar="SIZE", help="64MB by default")
     convert.add_argument("--compression", metavar="HOW", help="zstd or gz; else none")
     for each in (check, convert):
-        each.add_argument("--allow-pickle", action="store_true", help="pickles can run any program")
         each.add_argument("--num-workers", type=int, default=0, help="processes; 0 by default")
     for each, what in ((check, "also decode"), (convert, "write, decoded,")):
         each.add_argument(
@@ -72,6 +71,7 @@ def _add(
         "path", nargs="+", help='folders, files, or patterns, such as "train-{000..099}.tar"'
     )
     parser.add_argument("--format", help="of the shards; else what is found")
+    parser.add_argument("--allow-pickle", action="store_true", help="pickles can run any program")
     parser.set_defaults(run=lambda options: _run(run, options))
     return parser
 
@@ -92,7 +92,7 @@ def _run(command: Callable[[Any], int], options: Any) -> int:
 def _list(options: Any) -> int:
     from reader.shards.shards import Shards
 
-    shards = Shards(options.path, options.format)
+    shards = Shards(options.path, options.format, allow_pickle=options.allow_pickle)
     counts = shards._set.counts  # of each file; `starts` may have several units of one
     files: list[dict[str, Any]] = [
         {"path": file.path, "samples": count, "nbytes": file.nbytes}
@@ -120,7 +120,9 @@ def _index(options: Any) -> int:
     from reader.shards.formats import FORMATS
     from reader.shards.shards import Shards
 
-    shards = Shards(options.path, options.format, index=options.index)
+    shards = Shards(
+        options.path, options.format, index=options.index, allow_pickle=options.allow_pickle
+    )
     print(_summary(shards))
     if FORMATS[shards.format].scan is None:
         print("their folder says what is in them: no other index is needed")

@@ -175,7 +175,8 @@ def _member(name: str, value: Any) -> bytes:
         return file.getvalue()
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, (bool, int, float, np.number, np.bool_)):
+    is_number = isinstance(value, (bool, int, float, np.number, np.bool_))
+    if is_number and not isinstance(value, np.timedelta64):
         return str(value.item() if isinstance(value, np.generic) else value).encode()
     if hasattr(value, "save") and hasattr(value, "mode"):  # an image of Pillow
         file = io.BytesIO()
@@ -356,7 +357,7 @@ class ParquetEncoder(Encoder):
     def look_at(self, sample: Any) -> None:
         """See Encoder."""
         for name, value in _fields(sample).items():
-            self._types[name] = found = _type_of(name, _plain(value))
+            self._types[name] = found = _type_of(name, _plain(name, value))
             if _lacks_type(found):
                 raise ConfigError(
                     f"the field {name!r} of the first sample is {got(value)}, and the types of"
@@ -373,7 +374,7 @@ class ParquetEncoder(Encoder):
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder: the row, on its way between our own processes."""
-        row = {name: _plain(value) for name, value in _fields(sample).items()}
+        row = {name: _plain(name, value) for name, value in _fields(sample).items()}
         if row.keys() != self._types.keys():
             raise ConfigError(
                 f"a sample has the fields {sorted(row)}, and the columns are those of the first"
@@ -409,8 +410,17 @@ class ParquetEncoder(Encoder):
             raise ConfigError(f"the field {name!r} does not fit into {kind}: {error}") from error
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+def _plain(name: str, value: Any) -> Any:
+    """Return a value of Python. ConfigTypeError: a time of NumPy would be a number without unit."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    found = value.tolist()
+    if value.dtype.kind in "mM" and any(isinstance(each, int) for each in np.ravel(value).tolist()):
+        raise ConfigTypeError(
+            f"the field {name!r} has times of {value.dtype}, which Python's cannot be: pass them"
+            " in microseconds or days, such as value.astype('datetime64[us]'), or as numbers"
+        )
+    return found
 
 
 def _type_of(name: str, value: Any) -> Any:

@@ -18,6 +18,8 @@ from reader.worker.context import is_refused, loader_task, sample_rng
 
 __all__ = ["Field", "Fields"]
 
+_MOST_TOLD = 400  # characters of an error, in a message
+
 
 _MISSING = object()
 
@@ -139,7 +141,7 @@ class Fields:
                 told = f"field {field.name!r} of {_where(shard, position)} cannot be decoded: "
                 if isinstance(error, ImageError):
                     raise ImageError(f"{told}{error}") from error
-                raise DatasetError(f"{told}{error!r}, of {got(value)}") from error
+                raise DatasetError(f"{told}{_cut(repr(error))}, of {got(value)}") from error
             values.append(value)
         return values
 
@@ -149,6 +151,15 @@ def _where(shard: Shard, position: int) -> str:
     place, key = shard.origin(position)
     named = f" ({key})" if key else ""
     return f"sample {position:,}{named} of the shard '{shard.path}', at {place:,},"
+
+
+def _cut(text: str) -> str:
+    """Return a text without its middle if it is long: some errors quote all bytes of a value."""
+    return (
+        text
+        if len(text) <= _MOST_TOLD
+        else f"{text[: _MOST_TOLD // 2]}...{text[-_MOST_TOLD // 2 :]}"
+    )
 
 
 def _image(decode: Compose, value: Any, rng: Any, row: Any) -> Any:
@@ -180,7 +191,10 @@ def _float(value: Any) -> float:
 
 
 def _str(value: Any) -> str:
-    return str(_plain(value))
+    plain = _plain(value)
+    if plain is None or (hasattr(plain, "__len__") and not isinstance(plain, str)):
+        raise TypeError("it is neither text nor one number")
+    return str(plain)
 
 
 def _bytes(value: Any) -> bytes:
@@ -210,6 +224,8 @@ class _Numbers:
         self._dtype = dtype
 
     def __call__(self, value: Any) -> Any:
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], bytes):
+            value = value[0]  # of TFRecord
         if isinstance(value, bytes):
             return np.frombuffer(value, self._dtype)
         found = np.asarray(value)
@@ -254,6 +270,10 @@ def _decoder(decode: Any) -> Callable[[Any], Any]:
             "a field becomes int, float, str, bytes, 'json', a type of NumPy's numbers, a"
             f" reader.images.Compose, or what a function makes of it, got {got(decode)}"
         ) from error
+    if dtype.kind in "SU":
+        raise ConfigTypeError(
+            f"a field becomes text or bytes by the types str and bytes, got {got(decode)}"
+        )
     if dtype.hasobject:
         raise ConfigError("a field cannot become an array of objects: that would need pickle")
     return _Numbers(dtype)

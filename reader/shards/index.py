@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.errors import ConfigError, DatasetError
+from reader.errors import ConfigError, DatasetError, got
 from reader.files import new_file
 from reader.shards.formats import FORMATS, Format, find_format, format_by_name, read_index
 from reader.shards.formats.compression import stored_bytes
@@ -184,6 +184,8 @@ def listed_shards(
             named twice.
     """
     found = _listed(named(path), kind, options)
+    if not found:
+        raise ConfigError(f"the index that path names, {got(path)}, has no shard: pass another one")
     kinds = {each.name: file for each, file in reversed(found)}
     if len(kinds) > 1:
         told = " and ".join(f"'{file.path}' of {name}" for name, file in sorted(kinds.items()))
@@ -229,8 +231,8 @@ def _listed(
     entries: list[str], kind: str | None, options: Options
 ) -> list[tuple[Format, ListedShard]]:
     """Return the format and the shards of each file or folder."""
-    if kind is not None and kind not in FORMATS:
-        raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}")
+    if kind is not None and (not isinstance(kind, str) or kind not in FORMATS):
+        raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {got(kind)}")
     found: list[tuple[Format, ListedShard]] = []
     said: dict[tuple[Format, str], dict[str, int]] = {}  # counts, by the folder
     for entry in entries:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reader.checks import as_bool, as_int, described
+from reader.checks import as_bool, as_folder, as_int, described
 from reader.data.dataset import ShardedDataset
 from reader.errors import ConfigError, SampleIndexError
 from reader.images.compose import Compose
@@ -113,6 +113,8 @@ class Shards(ShardedDataset[Any]):
         )
         if self._fields is not None:
             self._options = self._fields.wanted(self._options)
+        if index is not None:
+            as_folder("index", index)
         folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
         self._set: SetIndex = find_set(path, format, folder, self._options)
         if block_size is not None and self.format != "litdata":
@@ -164,7 +166,7 @@ class Shards(ShardedDataset[Any]):
         by_shard: dict[int, list[int]] = {}
         for row, number in enumerate(shards):
             by_shard.setdefault(number, []).append(row)
-        fields = self._fields
+        fields, count = self._fields, len(self._set)
         for number, rows in by_shard.items():
             if len(rows) > 1:
                 rows.sort(key=positions.__getitem__)
@@ -174,7 +176,7 @@ class Shards(ShardedDataset[Any]):
                 found[row] = (
                     sample
                     if fields is None
-                    else fields.sample(sample, shard, positions[row], indices[row])
+                    else fields.sample(sample, shard, positions[row], indices[row] % count)
                 )
         return found
 

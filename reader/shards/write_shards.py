@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reader.checks import as_byte_size, as_int, refuse_url
+from reader.checks import as_byte_size, as_folder, as_int
 from reader.data.dataset import Dataset
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ReaderError, got
-from reader.files import new_file, open_regular
+from reader.files import locked, new_file, open_regular
 from reader.loader import DataLoader
 from reader.shards.encoders import Encoder, encoder_for
 from reader.shards.formats.compression import required_pyarrow
@@ -31,6 +31,7 @@ __all__ = ["MANIFEST", "write_shards"]
 
 _JOURNAL, MANIFEST, _INDEX = ".reader-journal.jsonl", "manifest.json", "index.json"
 _AT_ONCE = 16  # samples of a task of a worker
+_PATIENCE_S = 10.0  # workers of a program that was killed hold its lock until they end
 _PACKED = {"gz": ".gz", "zstd": ".zstd"}
 _ANOTHER = "pass the same samples, or a new folder"
 
@@ -75,7 +76,7 @@ def write_shards(
             cannot be written to, such as a disk that is full.
         DatasetError: a sample cannot be fetched or encoded; it is named.
     """
-    refuse_url("path", path)
+    as_folder("path", path)
     encoder = encoder_for(format, columns, compression)
     size = as_byte_size("shard_size", shard_size)
     if encoder.most_nbytes is not None and size > encoder.most_nbytes:
@@ -99,28 +100,60 @@ def write_shards(
         raise ConfigError("there is no sample to write")
     said = {"format": format, "shard_size": size, "compression": compression, "columns": columns}
     said |= {"samples": known, "first": _look_at_first(encoder, first[0])}
-    journal = _Journal(folder, {**said, "types": encoder.columns})
-    done = sum(each["samples"] for each in journal.shards)
-    if is_stream:  # a generator gives its first sample once
-        source = itertools.chain(first, source)
-        there = sum(1 for _ in itertools.islice(source, done))
-    else:  # what is written is not fetched again
-        source = _fetched(samples, is_stream, done)
-        there = len(samples)
-    if there < done:
-        raise _fewer(folder, done, there)
-    records = (
-        _encoded_by_workers(samples, encoder, done, workers)
-        if workers
-        else _encoded_all(source, encoder, done)
-    )
-    if progress:
-        records = _with_bar(records, done, known)
-    if journal.finished is not None:
-        records = _counted(records, done, journal.finished, folder)
-    for group in _groups(records, encoder, size):
-        journal.add(encoder, group, packed)
-    return journal.finish(encoder, packed)
+    with _only_writer(folder):
+        journal = _Journal(folder, {**said, "types": encoder.columns})
+        done = sum(each["samples"] for each in journal.shards)
+        if is_stream:  # a generator gives its first sample once
+            source = itertools.chain(first, source)
+            there = sum(1 for _ in itertools.islice(source, done))
+        else:  # what is written is not fetched again
+            source = _fetched(samples, is_stream, done)
+            there = len(samples)
+        if there < done:
+            raise _fewer(folder, done, there)
+        records = (
+            _encoded_by_workers(samples, encoder, done, workers)
+            if workers
+            else _encoded_all(source, encoder, done)
+        )
+        if progress:
+            records = _with_bar(records, done, known)
+        if journal.finished is not None:
+            records = _counted(records, done, journal.finished, folder)
+        for group in _groups(records, encoder, size):
+            journal.add(encoder, group, packed)
+        return journal.finish(encoder, packed)
+
+
+@contextlib.contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Make the folder, and let one process at a time write to it.
+
+    The system drops the lock of a process that ends, so that none is left behind. Where the file
+    system has no locks, nothing is told.
+
+    Raises:
+        ConfigError: it cannot be made, or another process writes to it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_written(folder, error) from error
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, fd)
+        try:
+            stack.enter_context(locked(fd, _PATIENCE_S))
+        except TimeoutError as error:
+            raise ConfigError(
+                f"another process writes shards to '{folder}': {error}. Let one process write"
+                " them, such as that of rank 0, or end that one, or pass another folder"
+            ) from error
+        yield
+
+
+def _not_written(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"shards cannot be written to '{folder}': {error}")
 
 
 def _whole_compression(form: str, compression: str | None) -> str | None:
@@ -277,12 +310,12 @@ class _Journal:
     """The shards of a folder that are whole, by a line each behind one that says what is written.
 
     Args:
-        folder: it is made if it is missing.
+        folder: of the shards; no other process writes to it.
         said: the arguments, how many samples there are (None: it is not known), the sum of the
             first, and the types of columns: they must be those of the first line.
 
     Raises:
-        ConfigError: the folder cannot be written to, has other files, or shards of other arguments
+        ConfigError: the folder cannot be read, has other files, or shards of other arguments
             or samples, or what it says is damaged.
 
     Attributes:
@@ -296,11 +329,10 @@ class _Journal:
         self.finished: int | None = None
         self._place = folder / _JOURNAL
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             names = {each.name for each in folder.iterdir()}
             content = _content(self._place) if _JOURNAL in names else b""
         except OSError as error:
-            raise ConfigError(f"shards cannot be written to '{folder}': {error}") from error
+            raise _not_written(folder, error) from error
         if not content:
             others = {each for each in names if not each.endswith(".draft") and each[0] != "."}
             if others:
@@ -314,9 +346,11 @@ class _Journal:
         self._compare(head)
         if MANIFEST in names:
             self.finished = self._finished_count()
-        for line in lines:
-            if not self._is_whole(line):
+        seen: set[str] = set()
+        for line in lines:  # two of a name: two programs wrote at once, where there are no locks
+            if line["name"] in seen or not self._is_whole(line):
                 break
+            seen.add(line["name"])
             self.shards.append(line)
         if len(self.shards) < len(lines) or not content.endswith(b"\n"):
             self._write(_JOURNAL, b"".join(map(_line, [head, *self.shards])))

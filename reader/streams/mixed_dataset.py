@@ -407,9 +407,10 @@ def cycle_counts(
         )
     if not found.any():
         raise ConfigError("mix got weights that are all 0. Give one source a weight, or more")
-    found /= found.max()  # the sum of large ones may be inf
+    has_share = found > 0
+    found /= found.max()  # the sum of large ones may be inf; the smallest may become 0
     shares: np.ndarray[Any, Any] = found / found.sum()
-    least = int(np.where(found > 0, shares, np.inf).argmin())
+    least = int(np.where(has_share, shares, np.inf).argmin())
     if shares[least] * longest < 1:
         raise ConfigError(
             f"the weight {place_of(names, least)} is {shares[least]:.3g} of the sum of weights, and"

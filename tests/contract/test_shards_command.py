@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from reader import Shards, write_shards
 from reader.__main__ import main
-from tests.shard_files import make_mds, make_tar
+from tests.shard_files import chunk_of, leaves_of, make_litdata, make_mds, make_tar
 
 
 def tar_of(path: Path, *numbers: int) -> Path:
@@ -106,6 +107,31 @@ def test_a_check_decodes_the_fields_that_are_asked_for(
     assert "... and 5 more samples of the shard" in out
     assert out.endswith(": 15 damaged\n")
     assert run(capsys, "check", path)[0] == 0
+
+
+def test_a_check_decodes_fields_of_samples_that_are_no_dicts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pairs = [leaves_of([b"%d" % k, b"x" * (1 + k % 2)]) for k in range(4)]
+    folder = make_litdata(tmp_path / "t", (None, None), ["bytes", "str"], [chunk_of(pairs)])
+    assert run(capsys, "check", folder, "--field", "0=int")[0] == 0
+    code, out, _ = run(capsys, "check", folder, "--field", "1=uint16")
+    assert (code, out.count("field '1' of sample")) == (1, 4)
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": 1}\n7\n"abc"\n[1]\n')
+    code, out, _ = run(capsys, "check", path, "--field", "a=int")
+    assert (code, out.count("holds no object")) == (1, 3)
+
+
+def test_pickles_are_listed_if_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    make_mds(tmp_path, {"p": ("pkl", None)}, [[{"p": pickle.dumps("text")}]])
+    for command in ("list", "index", "check"):
+        code, _, error = run(capsys, command, tmp_path)
+        assert (code, "holds pickles" in error) == (2, True)
+        assert run(capsys, command, tmp_path, "--allow-pickle")[0] == 0
+    assert "p: str of 4" in run(capsys, "list", tmp_path, "--allow-pickle")[1]
 
 
 @pytest.mark.parametrize("kind", ["mds", "tar", "tfrecord", "jsonl", "parquet"])

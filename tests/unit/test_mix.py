@@ -394,6 +394,7 @@ SIX, STREAM = list(range(6)), Items("ab")
         (([SIX, SIX], [1, float("inf")]), ConfigError, r"got inf at position 1"),
         (([SIX, SIX], ["a", "b"]), ConfigTypeError, "weights must be an array of numbers"),
         (([SIX, SIX], [1, 1e-6]), ConfigError, r"position 1 is 1e-06 of the sum .* is 1/65536"),
+        (([SIX, SIX], [1e300, 1e-300]), ConfigError, r"position 1 is 0 of the sum .* is 1/65536"),
         (([SIX], None, "longest"), ConfigError, "stop must be one of 'first', 'last', 'all', got"),
         (([SIX], None, "first", -1), ConfigError, r"seed must be an int in \[0"),
         (([SIX], None, "first", "1"), ConfigTypeError, "seed must be an int"),

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reader import ConfigError, DatasetError, ShardOrder, Shards
+from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of
 from tests.shard_files import crc32c, example, make_mds, make_tar, make_tfrecord
 
@@ -176,6 +177,30 @@ def test_a_compressed_tar_is_one(tmp_path: Path) -> None:
     (tmp_path / "u.tgz").write_bytes(gzip.compress(content)[:-20])
     with pytest.raises(ConfigError, match=r"u.tgz' cannot be decompressed by gz"):
         Shards(tmp_path / "u.tgz")
+
+
+def test_a_shard_that_snappy_has_compressed_is_one(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "t.jsonl.snappy"
+    content = pa.compress(b'{"a": 1}\n' * 1000, codec="snappy", asbytes=True)
+    path.write_bytes(content)
+    assert all_of(Shards(path)) == [{"a": 1}] * 1000
+    for damaged in (content[:-1], b"\xff\xff\xff\xff\x0f" + content[2:], b"\xff" * 9, b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"t.jsonl.snappy' cannot be decompressed by snappy"):
+            Shards(path)
+
+
+@pytest.mark.parametrize(("how", "codec"), [("br", "brotli"), ("snappy", "snappy")])
+def test_a_shard_of_fewer_bytes_than_its_index_says_is_told(how: str, codec: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    content = pa.compress(b"0123456789", codec=codec, asbytes=True)
+    assert decompressed(content, how, 10, "t.mds") == b"0123456789"
+    for nbytes in (11, 1 << 31):
+        with pytest.raises(DatasetError, match=rf"has 10 bytes .*, and is said to have {nbytes:,}"):
+            decompressed(content, how, nbytes, "t.mds")
+    with pytest.raises(DatasetError, match=r"'t.mds' has .* bytes decompressed"):
+        decompressed(content, how, 9, "t.mds")
 
 
 def test_damage_of_what_is_compressed_leaves_no_memory(tmp_path: Path) -> None:
@@ -365,6 +390,22 @@ def test_numbers_of_any_size_are_read_one_by_one_and_together(packed: bool, tmp_
         assert (sample["f"].dtype, sample["f"].tolist()) == (np.float32, [0.5] * len(expected))
 
 
+def test_the_only_bytes_of_a_feature_become_an_array(tmp_path: Path) -> None:
+    """Also where they read as digits."""
+    path = make_tfrecord(tmp_path / "t.tfrecord", [example({"a": [b"12345678"], "b": [b"1"] * 2})])
+    found = Shards(path, fields={"a": np.uint16})[0]["a"]
+    assert (found.dtype, found.tobytes()) == (np.uint16, b"12345678")
+
+
+def test_a_damaged_feature_is_told_where_another_one_is_missing(tmp_path: Path) -> None:
+    bad = example({"a": [b"x"]})[:-1] + b"\xff"
+    content = bad.replace(b"\x0a\x01\xff", b"\x0a\x09\xff")
+    path = make_tfrecord(tmp_path / "t.tfrecord", [content])
+    for fields in (None, {"b": int}):
+        with pytest.raises(DatasetError, match=r"t.tfrecord', at 0, is damaged: it is no tf.train"):
+            Shards(path, fields=fields)[0]
+
+
 def test_a_sequence_example_is_refused(tmp_path: Path) -> None:
     """Its context would be read as an Example, and the lists be lost."""
     context = example({"n": [1]})
@@ -517,6 +558,22 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     parquet.write_table(pa.table([[1], [2], [3]], names=["a", "b", "a"]), tmp_path / "t.parquet")
     with pytest.raises(ConfigError, match=r"t.parquet' has two columns of the name 'a', and a"):
         Shards(tmp_path)
+
+
+def test_rows_that_a_list_of_parquet_files_names_come_once(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table, said = pa.table({"x": [1, 2, 3]}), []
+    parquet.write_to_dataset(
+        table, tmp_path, basename_template="part-{i}.parquet", metadata_collector=said
+    )
+    parquet.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=said)
+    shards = Shards(tmp_path)
+    assert len(shards.files) == 2
+    assert [each["x"] for each in all_of(shards)] == [1, 2, 3]
+    with pytest.raises(ConfigError, match=r"the shards have no sample"):
+        Shards(tmp_path / "_metadata")
 
 
 def test_a_footer_of_negative_rows_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from reader import (
     write_shards,
 )
 from reader.data.windowed_order import WindowedOrder
+from reader.images import Compose, RandomResizedCrop
 from reader.shards.check_shards import check_shards
 from reader.shards.formats import FORMATS
 from reader.shards.formats.tar import scan_tar
@@ -445,6 +447,8 @@ def test_fields_become_what_is_asked_for(tmp_path: Path) -> None:
         ({"cls": np.float64}, DatasetError, r"field 'cls' of sample 0 \(1\) .*cannot be decoded: "),
         ({"cls": "no such type"}, ConfigTypeError, r"a field becomes int, float, str, bytes, "),
         ({"cls": object}, None, ""),
+        ({"cls": "str"}, ConfigTypeError, r"text or bytes by the types str and bytes, got 'str'"),
+        ({"cls": np.bytes_}, ConfigTypeError, r"text or bytes by the types str and bytes"),
         ({"cls": np.dtype(object)}, ConfigError, r"cannot become an array of objects: that would"),
         ({}, ConfigTypeError, r"fields must be a dict such as"),
         (["cls"], ConfigTypeError, r"fields must be a dict such as"),
@@ -703,6 +707,22 @@ def test_numbers_that_do_not_fit_are_told(
             shards[0]
 
 
+@pytest.mark.parametrize("value", [None, [], ["a", "b"], {"k": 1}])
+def test_what_is_no_text_becomes_none(value: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"x": value, "y": 1.5, "z": ["a"]}) + "\n")
+    assert Shards(tmp_path / "t.jsonl", fields={"y": str, "z": str})[0] == {"y": "1.5", "z": "a"}
+    with pytest.raises(DatasetError, match=r"field 'x' of sample 0 .*neither text nor one number"):
+        Shards(tmp_path / "t.jsonl", fields={"x": str})[0]
+
+
+def test_a_field_that_cannot_be_decoded_has_a_short_message(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "t.tar", [("a.png", b"\x89" * 1_000_000), ("a.txt", b"x" * 99_999)])
+    for fields in ({"png": str}, {"txt": float}):
+        with pytest.raises(DatasetError, match=r"cannot be decoded: .*, of b'") as caught:
+            Shards(path, fields=fields)[0]
+        assert len(str(caught.value)) < 1000 + len(str(path))
+
+
 def test_numbers_that_fit_are_those(tmp_path: Path) -> None:
     rows: dict[str, Any] = {
         "a": [1, 2],
@@ -755,3 +775,86 @@ def test_images_of_shards_with_fields_are_refused(tmp_path: Path) -> None:
     shards = Shards(tar_of(tmp_path / "t.tar", 1), fields={"cls": int})
     with pytest.raises(ConfigError, match=r"images\(\) decodes the fields itself"):
         shards.images("txt", "cls")
+
+
+# -- what came from outside -----------------------------------------------------------------------
+
+
+def test_a_negative_index_has_the_random_numbers_of_its_sample(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    members = []
+    for k in range(4):
+        file = io.BytesIO()
+        image.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(file, "PNG")
+        members.append((f"{k}.png", file.getvalue()))
+    path = make_tar(tmp_path / "t.tar", members)
+    crop = Compose([RandomResizedCrop()], size=(16, 16))
+    shards = Shards(path, fields={"png": crop})
+    with DataLoader(shards, batch_size=4, seed=3) as loader:
+        (plain,) = loader
+    with DataLoader(shards, batch_size=4, seed=3, sampler=[0, -3, 2, -1]) as loader:
+        (negative,) = loader
+    assert np.array_equal(plain["png"], negative["png"])
+
+
+def test_links_in_a_folder_that_was_archived_by_its_dot_are_followed(tmp_path: Path) -> None:
+    (folder := tmp_path / "x").mkdir()
+    (folder / "a.jpg").write_bytes(b"one")
+    (folder / "b.jpg").symlink_to("a.jpg")
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        for name in ("a.jpg", "b.jpg"):
+            archive.add(folder / name, f"./{name}")
+    assert [sample["jpg"] for sample in Shards(tmp_path / "t.tar").__getitems__([0, 1])] == [
+        b"one",
+        b"one",
+    ]
+
+
+def test_an_index_without_shards_is_told(tmp_path: Path) -> None:
+    index = tmp_path / "index.json"
+    index.write_text(json.dumps({"version": 2, "shards": []}))
+    for path in (index, tmp_path):
+        with pytest.raises(ConfigError, match=r"has no shard"):
+            Shards(path)
+
+
+def test_a_long_name_that_is_longer_than_any_memory_is_told(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
+    head = member.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "t.tar").write_bytes(head + bytes(10_240 - len(head)))
+    with pytest.raises(ConfigError, match=r"t.tar' is damaged"):
+        Shards(tmp_path / "t.tar")
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"samples": float("inf")}, r"index.json' is damaged: a shard lacks .*infinity"),
+        ({"column_names": [["a"]]}, None),
+        ({"hashes": ["shake_128"]}, None),
+    ],
+)
+def test_an_index_of_mds_in_another_form_is_told_or_read(
+    changed: dict[str, Any], match: str | None, tmp_path: Path
+) -> None:
+    write_shards([{"a": 1}], tmp_path / "m", "mds")
+    place = tmp_path / "m" / "index.json"
+    index = json.loads(place.read_text())
+    hashes = dict.fromkeys(changed.pop("hashes", []), "")
+    index["shards"][0].update(changed)
+    index["shards"][0]["raw_data"]["hashes"].update(hashes)
+    place.write_text(json.dumps(index))
+    if match is None:
+        assert list(Shards(tmp_path / "m")[0].values()) == [1]
+        return
+    with pytest.raises(ConfigError, match=match):
+        Shards(tmp_path / "m")[0]
+
+
+@pytest.mark.parametrize("options", [{"index": 3}, {"format": ["tar"]}, {"format": "zip"}])
+def test_arguments_of_another_type_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    tar_of(tmp_path / "t.tar", 1)
+    with pytest.raises((ConfigError, ConfigTypeError), match=r"must be|format must be one of"):
+        Shards(tmp_path / "t.tar", **options)

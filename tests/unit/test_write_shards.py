@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import fcntl
 import gzip
 import hashlib
 import json
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,6 +236,9 @@ def test_folders_and_sources_that_do_not_fit_are_refused(tmp_path: Path) -> None
         write_shards([{"a": 1}], tmp_path / "b")
     with pytest.raises(ConfigError, match="shards cannot be written to"):
         write_shards([{"a": 1}], tmp_path / "b" / "mine.txt")
+    for path in (None, 5, "", "a\0b"):
+        with pytest.raises(ConfigError, match="path must be the path of a folder, got "):
+            write_shards([{"a": 1}], path)  # type: ignore[arg-type]
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(b"{}\n"))
     assert len(Shards(tmp_path / "t.jsonl.gz")) == 1
 
@@ -352,6 +358,35 @@ def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
             write_shards([{"a": 1}], tmp_path)
 
 
+def test_a_folder_that_another_process_writes_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reader.shards.write_shards._PATIENCE_S", 0.05)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match=rf"writes shards to .*: process {os.getpid()} "):
+            write_shards([{"a": 1}], tmp_path, "jsonl")
+        assert not contents(tmp_path)
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        assert write_shards([{"a": 1}], tmp_path, "jsonl") == 1
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is not held any more
+    finally:
+        os.close(folder)
+
+
+def test_a_journal_of_two_writers_at_once_loses_no_sample(tmp_path: Path) -> None:
+    samples = [{"n": k} for k in range(20)]
+    write_shards(samples, tmp_path, "jsonl", shard_size=20)
+    whole = contents(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    head, *lines = whole[JOURNAL].splitlines(keepends=True)
+    both = b"".join(line for line in lines[:4] for _ in range(2))
+    (tmp_path / JOURNAL).write_bytes(head + both)
+    write_shards(samples, tmp_path, "jsonl", shard_size=20)
+    assert contents(tmp_path) == whole
+
+
 def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
     (tmp_path / ".DS_Store").write_bytes(b"x")
     write_shards([{"a": 1}], tmp_path)
@@ -360,6 +395,7 @@ def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
 
 # -- what a format cannot hold --------------------------------------------------------------------
 
+NANOSECONDS = np.array(["2020-01-01", "NaT"], "datetime64[ns]")
 REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and th"),
     "parquet: a new field": ("parquet", [{"a": 1}, {"a": 2, "b": ""}], {}, r"columns are those of"),
@@ -421,6 +457,11 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "tfrecord: int": ("tfrecord", [{"a": 2**63}], {}, "does not fit into int64"),
     "tfrecord: ints": ("tfrecord", [{"a": [1.5, -(2**63) - 1]}], {}, "does not fit into int64"),
     "tfrecord: float": ("tfrecord", [{"a": [1.0, 1e300]}], {}, "does not fit into float32"),
+    "tfrecord: times": ("tfrecord", [{"a": NANOSECONDS}], {}, "'a' must be bytes, text, numbers"),
+    "tar: times": ("tar", [{"a": NANOSECONDS[0] - NANOSECONDS[0]}], {}, "field 'a' of a tar file"),
+    "parquet: times": ("parquet", [{"a": NANOSECONDS}], {}, "'a' has times of datetime64.ns., whi"),
+    "parquet: a time": ("parquet", [{"a": np.timedelta64(5, "Y")}], {}, "'a' has times of timedel"),
+    "mds: a mask": ("mds", [{"a": np.ma.array([1, 2], mask=[0, 1])}], {}, "a mask has no form in"),
     "jsonl: bytes": (
         "jsonl",
         [{"a": 1}, {"a": 1, "b": [b""]}],
@@ -443,6 +484,16 @@ def test_values_that_a_format_does_not_hold_are_refused(case: str, tmp_path: Pat
     if len(samples) > 1 and form != "tar" and "first" not in text:
         assert "sample 1 cannot be encoded" in str(caught.value)
     assert not list((tmp_path / "out").glob("shard*"))
+
+
+def test_times_in_microseconds_are_kept_by_parquet(tmp_path: Path) -> None:
+    needs("parquet")
+    when = np.array(["2020-01-01T00:00:00.000001", "NaT"], "datetime64[us]")
+    write_shards(
+        [{"t": when[0], "l": when, "d": when[:1].astype("datetime64[D]")}], tmp_path, "parquet"
+    )
+    found = Shards(tmp_path)[0]
+    assert found == {"t": when[0].item(), "l": when.tolist(), "d": [datetime.date(2020, 1, 1)]}
 
 
 @pytest.mark.parametrize("form", ["mds", "parquet"])

@@ -26,6 +26,8 @@ _SUFFIXES = {  # of names: how the file is compressed, and the suffix of what is
 }
 _OURS: dict[str, Any] = {"gz": gzip.open, "bz2": bz2.open}
 _BLOCK = 1 << 16  # bytes; pyarrow never frees what it has made for a read that failed
+_MOST_HEAD = 5  # bytes that say the length of what snappy has compressed
+_MOST_OF_SNAPPY = 64  # bytes that a byte can become; a copy has three for up to 64
 MOST_NBYTES = 1 << 33  # of a shard, decompressed
 
 
@@ -75,8 +77,8 @@ def decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> byt
         if isinstance(error, (ConfigError, DatasetError)):
             raise
         raise DatasetError(
-            f"the shard '{path}' cannot be decompressed by {how}: {error or repr(error)}. Fetch or"
-            " write it again"
+            f"the shard '{path}' cannot be decompressed by {how}: {str(error) or repr(error)}."
+            " Fetch or write it again"
         ) from error
     if nbytes is not None and len(found) != nbytes:
         raise DatasetError(
@@ -97,10 +99,22 @@ def _decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> by
         )
     pa = required_pyarrow(f"the shard '{path}' is compressed by {how}")
     codec = _OF_ARROW[how]
-    if nbytes is not None and codec != "lz4":
+    if codec == "snappy":  # pyarrow returns as many bytes as it is asked for, if there are fewer
+        nbytes = _nbytes_of_snappy(content)
+    if codec == "snappy" or (codec == "zstd" and nbytes is not None):
         return bytes(pa.decompress(content, decompressed_size=nbytes, codec=codec, asbytes=True))
     with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
-        return _read_within(stream, MOST_NBYTES, path)
+        return _read_within(stream, MOST_NBYTES if nbytes is None else nbytes, path)
+
+
+def _nbytes_of_snappy(content: bytes) -> int:
+    """Return what its first bytes say. ValueError: the content cannot have so many."""
+    nbytes = 0
+    for place, byte in enumerate(content[:_MOST_HEAD]):
+        nbytes |= (byte & 0x7F) << 7 * place
+        if byte < 0x80 and nbytes <= _MOST_OF_SNAPPY * len(content):
+            return nbytes
+    raise ValueError("it begins with no length of its content")
 
 
 def _read_within(file: Any, most: int, path: str) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reader.errors import ConfigError, DatasetError, got
+from reader.errors import ConfigError, DatasetError, got, shown
 from reader.shards.formats.compression import decompressed, required_pyarrow
 from reader.shards.formats.litdata_serializers import Decoder, serializer_of, type_of_numbers
 from reader.shards.formats.parquet import row_dicts
@@ -367,7 +367,7 @@ class _TreesShard(PlacedShard):
             try:
                 found.append(decode(content[ends[number] : ends[number + 1]]))
             except Exception as error:  # of many types
-                raise self.damaged(position, f"its field {field!r}: {error!r}") from error
+                raise self.damaged(position, f"its field {field!r}: {shown(error)}") from error
         return found
 
     def names(self, position: int) -> list[str]:  # noqa: ARG002

@@ -260,6 +260,8 @@ def _encoded_scalar(dtype: np.dtype[Any], value: Any) -> bytes:
 
 
 def _encoded_array(dtype: str, shape: tuple[int, ...], value: Any) -> bytes:
+    if np.ma.is_masked(value):
+        raise ValueError("a mask has no form in MDS: pass value.filled(0), or other numbers")
     array = np.asarray(value)
     if not array.ndim:
         raise ValueError(f"it must be an array with a shape, got {got(value)}: pass array.item()")

@@ -49,7 +49,7 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
     """
     with errors_of_library(stored.path, ConfigError), _opened(stored.path, False) as file:
         metadata = file.metadata
-        rows = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+        rows = [_rows_of(metadata.row_group(k)) for k in range(metadata.num_row_groups)]
         names = file.schema_arrow.names
         columns = "\0".join(f"{each.name}: {each.type}" for each in file.schema_arrow)
     for group, count in enumerate(rows):
@@ -69,6 +69,12 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
         UNIT_ENDS: np.cumsum(rows, dtype=np.int64),
         "columns": np.frombuffer(columns.encode(), np.uint8),
     }
+
+
+def _rows_of(group: Any) -> int:
+    """Return how many rows of a row group a file has: a `_metadata` names those of others."""
+    is_elsewhere = group.num_columns and group.column(0).file_path
+    return 0 if is_elsewhere else int(group.num_rows)
 
 
 class ParquetShard(Shard):

@@ -92,7 +92,7 @@ def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
             while member := _plain_member(stored, archive) or _member(stored, archive):
                 name, place, nbytes, link = member
                 if link is not None:
-                    found = seen.get(_target(link))
+                    found = seen.get(_target(link).removeprefix("./"))
                     if found is None:
                         raise ConfigError(
                             f"the shard '{stored.path}' has the member '{printable(name)}', a link"
@@ -105,14 +105,15 @@ def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
                         f"the shard '{stored.path}' is cut off: its member '{printable(name)}'"
                         f" ends at {place + nbytes:,}, and the file at {stored.nbytes:,}"
                     )
-                seen[name] = place, nbytes
+                seen[name.removeprefix("./")] = place, nbytes  # as `tar -c .` names all
                 yield name, place, nbytes
             _check_end(stored, archive.offset)
-    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, EOFError, MemoryError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(
-            f"the shard '{stored.path}' is damaged: {error}. Fetch it again, or write it anew"
+            f"the shard '{stored.path}' is damaged: {str(error) or repr(error)}. Fetch it again, or"
+            " write it anew"
         ) from error
 
 

@@ -7,6 +7,7 @@ sum of that, its bytes, and the sum of those; sums are CRC32C, turned and moved 
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,7 @@ def _cut(stored: StoredBytes, at: int) -> ConfigError:
     )
 
 
+@functools.cache
 def _crc32c() -> Any:
     try:
         from google_crc32c import value
@@ -131,9 +133,10 @@ class TfRecordShard(Shard):
         """Return the bytes of a record. DatasetError: its sum is wrong."""
         place, nbytes = self._places[position], self._nbytes[position]
         content: bytes = self._stored.read(place, nbytes + _SUM.size)
-        if self._options.check and _sum(content[:nbytes]) != _SUM.unpack_from(content, nbytes)[0]:
+        record = content[:nbytes]
+        if self._options.check and _sum(record) != _SUM.unpack_from(content, nbytes)[0]:
             raise self.damaged(position, "its sum is wrong")
-        return content[:nbytes]
+        return record
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
@@ -163,7 +166,9 @@ def record_of(sample: Mapping[str, Any]) -> bytes:
 
 
 def _feature(name: str, value: Any) -> bytes:
-    values = value.ravel().tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    is_array = isinstance(value, (np.ndarray, np.generic))
+    # times would be numbers without their unit
+    values = value.ravel().tolist() if is_array and value.dtype.kind not in "mM" else value
     values = list(values) if isinstance(values, (list, tuple)) else [values]
     values = [each.encode() if isinstance(each, str) else each for each in values]
     if all(isinstance(each, bytes) for each in values):
