@@ -564,7 +564,8 @@ def test_rows_that_a_list_of_parquet_files_names_come_once(tmp_path: Path) -> No
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    table, said = pa.table({"x": [1, 2, 3]}), []
+    said: list[Any] = []
+    table = pa.table({"x": [1, 2, 3]})
     parquet.write_to_dataset(
         table, tmp_path, basename_template="part-{i}.parquet", metadata_collector=said
     )
