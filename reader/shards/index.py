@@ -432,6 +432,7 @@ def _check_columns(found: SetIndex) -> None:
     first = found.arrays(0).get(_COLUMNS)
     if first is None:
         return
+    _warn_of_folders([file.path for file in map(found.file, range(len(found.files)))])
     for number in range(1, len(found.files)):
         other = found.arrays(number)[_COLUMNS]
         if np.array_equal(first, other):
@@ -441,6 +442,23 @@ def _check_columns(found: SetIndex) -> None:
         raise ConfigError(
             f"'{found.file(0).path}' and '{found.file(number).path}' differ in their columns:"
             f" {told}. Write them with one schema, or pass those that agree"
+        )
+
+
+def _warn_of_folders(paths: Iterable[str]) -> None:
+    """Warn where folders NAME=VALUE of differing values hold files that have columns."""
+    values: dict[str, set[str]] = {}
+    for folder in set(map(os.path.dirname, paths)):
+        for part in folder.split("/"):
+            name, is_column, value = part.partition("=")
+            if is_column:
+                values.setdefault(name, set()).add(value)
+    names = sorted(name for name, found in values.items() if len(found) > 1)
+    if names:
+        warnings.warn(
+            f"the names of folders say {', '.join(names)}, which samples of Shards do not have:"
+            " reader.TableRows reads such folders with these columns",
+            stacklevel=2,
         )
 
 

@@ -560,6 +560,19 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         Shards(tmp_path)
 
 
+def test_columns_that_folders_name_are_told_to_be_missing(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for year in (2020, 2021):
+        (folder := tmp_path / "set=1" / f"year={year}").mkdir(parents=True)
+        parquet.write_table(pa.table({"x": [year]}), folder / "a.parquet")
+    with pytest.warns(UserWarning, match=r"folders say year, which samples of Shards do not"):
+        shards = Shards(tmp_path / "set=1" / "*" / "*.parquet")
+    assert all_of(shards) == [{"x": 2020}, {"x": 2021}]
+    assert all_of(Shards(tmp_path / "set=1" / "year=2020")) == [{"x": 2020}]
+
+
 def test_rows_that_a_list_of_parquet_files_names_come_once(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
