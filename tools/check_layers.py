@@ -85,7 +85,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "memory",
         "shared",
         "pixels",
-        "protobuf",
+        "shards",
         "batch",
         "collate",
         "wire",

@@ -81,6 +81,12 @@ class Fields:
             isinstance(field.decode, Compose) and field.decode.is_random for field in self.all
         )
 
+        # name and function of each, where all functions are ours, which may be called again
+        are_ours = all(_is_ours(field.decode) for field in self.all)
+        self._ours: list[tuple[str, Any]] = (
+            [(each.name, each.decode or _as_is) for each in self.all] if are_ours else []
+        )
+
     def wanted(self, options: Options) -> Options:
         """Return options that have a shard give these fields alone, in the form they need."""
         return options._replace(names=self.names, encoded=self.encoded, numbers=self.numbers)
@@ -89,15 +95,20 @@ class Fields:
     def is_pure(self) -> bool:
         """Whether a value depends only on what the shard holds and the generator."""
         return all(
-            field.decode is None
-            or field.decode in _TYPES.values()
-            or isinstance(field.decode, _Numbers)
-            or (isinstance(field.decode, Compose) and field.decode.is_pure)
+            field.decode.is_pure if isinstance(field.decode, Compose) else _is_ours(field.decode)
             for field in self.all
         )
 
     def sample(self, found: dict[str, Any], shard: Shard, position: int, index: int) -> Any:
         """Return a sample as a dict. See `values`."""
+        if self._ours:
+            try:
+                return {name: decode(found[name]) for name, decode in self._ours}
+            except Exception:  # it has another of the names, or an error that names the field
+                return self._named(found, shard, position, index)
+        return self._named(found, shard, position, index)
+
+    def _named(self, found: dict[str, Any], shard: Shard, position: int, index: int) -> Any:
         values = self.values(found, shard, position, index)
         return {field.name: value for field, value in zip(self.all, values, strict=True)}
 
@@ -208,6 +219,10 @@ def _json(value: Any) -> Any:
     return json.loads(plain) if isinstance(plain, str) else plain
 
 
+def _as_is(value: Any) -> Any:
+    return value
+
+
 _TYPES: dict[Any, Callable[[Any], Any]] = {
     int: _int,
     float: _float,
@@ -224,10 +239,10 @@ class _Numbers:
         self._dtype = dtype
 
     def __call__(self, value: Any) -> Any:
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], bytes):
-            value = value[0]  # of TFRecord
         if isinstance(value, bytes):
             return np.frombuffer(value, self._dtype)
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], bytes):
+            return np.frombuffer(value[0], self._dtype)  # of TFRecord
         found = np.asarray(value)
         if found.dtype == self._dtype:
             return found
@@ -242,6 +257,11 @@ class _Numbers:
             wrong = found[~same].ravel()[0]
             raise ValueError(f"{wrong} does not fit {self._dtype}")
         return made
+
+
+def _is_ours(decode: Any) -> bool:
+    """Whether a value becomes what a function of this file makes of it."""
+    return decode is None or decode in _TYPES.values() or isinstance(decode, _Numbers)
 
 
 def _field(name: Any, decode: Any) -> Field:

@@ -11,6 +11,7 @@ import operator
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from reader.checks import as_bool, as_folder, as_int, described
@@ -161,23 +162,21 @@ class Shards(ShardedDataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples; those of one shard are read together, in the order of the file."""
-        shards, positions = self._locate(indices)
-        found: list[Any] = [None] * len(positions)
-        by_shard: dict[int, list[int]] = {}
-        for row, number in enumerate(shards):
-            by_shard.setdefault(number, []).append(row)
-        fields, count = self._fields, len(self._set)
-        for number, rows in by_shard.items():
-            if len(rows) > 1:
-                rows.sort(key=positions.__getitem__)
-            shard = self._shard(number)
-            samples = shard.samples([positions[row] for row in rows])
-            for row, sample in zip(rows, samples, strict=True):
-                found[row] = (
-                    sample
-                    if fields is None
-                    else fields.sample(sample, shard, positions[row], indices[row] % count)
-                )
+        places = self._from_front(indices)
+        rows = sorted(range(len(places)), key=places.__getitem__)
+        shards, positions = self._set.locate([places[row] for row in rows])
+        found: list[Any] = [None] * len(rows)
+        fields, end = self._fields, 0
+        for number, run in groupby(shards):
+            begin, end = end, end + len(list(run))
+            shard, part = self._shard(number), positions[begin:end]
+            samples = zip(rows[begin:end], part, shard.samples(part), strict=True)
+            if fields is None:
+                for row, _, sample in samples:
+                    found[row] = sample
+            else:
+                for row, position, sample in samples:
+                    found[row] = fields.sample(sample, shard, position, places[row])
         return found
 
     def origin(self, index: int) -> Origin:
@@ -233,11 +232,12 @@ class Shards(ShardedDataset[Any]):
 
     def at(self, index: int) -> tuple[Shard, int, int]:
         """Return the open shard of a sample, the position in it, and the index from the front."""
-        (number,), (position,) = self._locate([index])
-        return self._shard(number), position, operator.index(index) % len(self._set)
+        (place,) = self._from_front([index])
+        (number,), (position,) = self._set.locate([place])
+        return self._shard(number), position, place
 
-    def _locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the shard of each sample, and its position there."""
+    def _from_front(self, indices: Sequence[int]) -> list[int]:
+        """Return indices as they are from the front. SampleIndexError: one is outside."""
         count = len(self._set)
         places = list(map(operator.index, indices))
         wrong = next((each for each in places if not -count <= each < count), None)
@@ -245,7 +245,7 @@ class Shards(ShardedDataset[Any]):
             raise SampleIndexError(
                 f"index {wrong} is outside of {count:,} samples: take one in [{-count}, {count})"
             )
-        return self._set.locate([place % count for place in places])
+        return [place % count for place in places]
 
     def _shard(self, number: int) -> Shard:
         """Return an open shard; the one that was used longest ago is closed for it."""

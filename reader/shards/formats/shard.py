@@ -179,6 +179,11 @@ class StoredBytes:
         self._file = file
         self._compare(found)
 
+    @property
+    def fd(self) -> int:
+        """The descriptor of the file, open as long as this is; -1: its bytes lie in memory."""
+        return self._fd if self._content is None else -1
+
     def check_unchanged(self) -> None:
         """Raise DatasetError where the file is not as it was, unless all of it was read."""
         if self._content is None:

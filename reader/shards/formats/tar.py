@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reader.errors import ConfigError, printable
+from reader._core.shards.members import Members
+from reader.errors import ConfigError, DatasetError, printable
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
 __all__ = ["TarShard", "begins_tar", "scan_tar"]
@@ -31,7 +32,6 @@ _FILE = ord("0")  # the kind of a member
 _NUMBER = re.compile(rb" *([0-7]+)[ \0]*")
 _BLANKS = b" " * (_KIND_AT - _SUM_AT)
 _ADLER = 65521
-_APART = 2048  # bytes between two members that are read with them: a header and what fills blocks
 _BEHIND = 1 << 16  # bytes behind the end that are looked at
 
 
@@ -245,50 +245,31 @@ class TarShard(Shard):
         super().__init__(stored.path, stored.unpacked_nbytes)
         self._stored = stored
         self._arrays = arrays
-        # a memoryview gives one number in half of an array's time
-        self._starts, self._places = arrays["starts"].data, arrays["places"].data
-        self._nbytes = arrays["nbytes"].data
-        self._kinds = arrays["extensions"].data
-        self._key_ends, self._keys = arrays["key_ends"].data, arrays["keys"].data
         self._names = [_decoded(name) for name in arrays["names"].tobytes().split(b"\0")]
-        self._wanted = [name if options.wants(name) else None for name in self._names]
-        self._has_key = options.wants(_KEY)
+        wanted = [name if options.wants(name) else None for name in self._names]
+        key = _KEY if options.wants(_KEY) else None
+        self._members = Members(stored, stored.fd, arrays, wanted, key)
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: bytes by extension, and the key."""
-        starts, kinds, places, sizes = self._starts, self._kinds, self._places, self._nbytes
-        read, names, found = self._stored.read, self._wanted, []
-        for position in positions:
-            sample: dict[str, Any] = {_KEY: self._key(position)} if self._has_key else {}
-            wanted, begin, end, most = [], self._stored.nbytes, 0, 0
-            for member in range(starts[position], starts[position + 1]):
-                name = names[kinds[member]]
-                if name is not None:
-                    place, size = places[member], sizes[member]
-                    wanted.append((name, place, size))
-                    begin, end = min(begin, place), max(end, place + size)
-                    most += size + _APART
-            if end - begin <= most:  # they lie close together
-                content = read(begin, end - begin) if wanted else b""
-                for name, place, size in wanted:
-                    sample[name] = content[place - begin : place - begin + size]
-            else:
-                for name, place, size in wanted:
-                    sample[name] = read(place, size)
-            found.append(sample)
-        return found
+        try:
+            return self._members.samples(positions)
+        except IndexError as error:
+            raise DatasetError(
+                f"the index of the shard '{self.path}' is damaged: {error}. Remove that, and it"
+                " is made again"
+            ) from error
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
-        part = slice(self._starts[position], self._starts[position + 1])
-        return [_KEY, *(self._names[kind] for kind in self._kinds[part])]
+        begin, end = self._arrays["starts"][position : position + 2].tolist()
+        kinds = self._arrays["extensions"][begin:end].tolist()
+        return [_KEY, *(self._names[kind] for kind in kinds)]
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: the place of the data of its first member."""
-        return self._places[self._starts[position]], self._key(position)
-
-    def _key(self, position: int) -> str:
-        return _decoded(bytes(self._keys[self._key_ends[position] : self._key_ends[position + 1]]))
+        first = self._arrays["starts"][position]
+        return int(self._arrays["places"][first]), self._members.key(position)
 
 
 def _encoded(text: str) -> bytes:

@@ -1,1 +1,0 @@
-"""Messages of protobuf, read where they lie."""
