@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import operator
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -29,6 +30,7 @@ __all__ = ["Origin", "ShardImages", "Shards"]
 
 _MOST_OPEN = 64  # shards of a process
 _MOST_UNPACKED = 1 << 28  # bytes of those in memory, decompressed or of their index
+_AHEAD_S = 60  # a shard that is opened again sooner lies in the system's cache, mostly
 
 
 class Origin(NamedTuple):
@@ -124,6 +126,7 @@ class Shards(ShardedDataset[Any]):
                 f" {self.format!r}: leave it out"
             )
         self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._read_ahead: dict[int, float] = {}  # when each was, in seconds
 
     @property
     def format(self) -> str:
@@ -169,7 +172,8 @@ class Shards(ShardedDataset[Any]):
         fields, end = self._fields, 0
         for number, run in groupby(shards):
             begin, end = end, end + len(list(run))
-            shard, part = self._shard(number), positions[begin:end]
+            part = positions[begin:end]
+            shard = self._shard(number, is_dense=len(part) > 1)
             samples = zip(rows[begin:end], part, shard.samples(part), strict=True)
             if fields is None:
                 for row, _, sample in samples:
@@ -222,7 +226,7 @@ class Shards(ShardedDataset[Any]):
         fields = Fields(wanted)
         chosen = copy.copy(self)
         chosen._options = fields.wanted(self._options)
-        chosen._open = OrderedDict()
+        chosen._open, chosen._read_ahead = OrderedDict(), {}
         return ShardImages(chosen, fields)
 
     @property
@@ -247,8 +251,13 @@ class Shards(ShardedDataset[Any]):
             )
         return [place % count for place in places]
 
-    def _shard(self, number: int) -> Shard:
-        """Return an open shard; the one that was used longest ago is closed for it."""
+    def _shard(self, number: int, is_dense: bool = False) -> Shard:
+        """Return an open shard; the one that was used longest ago is closed for it.
+
+        Args:
+            number: of the shard.
+            is_dense: whether more of its samples will be wanted soon.
+        """
         found = self._open.get(number)
         if found is not None:
             found.check_unchanged()
@@ -265,6 +274,10 @@ class Shards(ShardedDataset[Any]):
         )
         if self._set.is_in_file:  # they are this process's own
             made.unpacked_nbytes += sum(each.nbytes for each in arrays.values())
+        now = time.monotonic()
+        if is_dense and now - self._read_ahead.get(number, -_AHEAD_S) >= _AHEAD_S:
+            self._read_ahead[number] = now
+            made.read_ahead()
         self._open[number] = made
         self._close_others()
         return made
@@ -284,7 +297,7 @@ class Shards(ShardedDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy in another process gets: it opens the shards for itself."""
-        return {**self.__dict__, "_open": OrderedDict()}
+        return {**self.__dict__, "_open": OrderedDict(), "_read_ahead": {}}
 
 
 class ShardImages(ShardedDataset[Any]):

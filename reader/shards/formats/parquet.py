@@ -113,6 +113,9 @@ class ParquetShard(Shard):
                     found[row] = sample
         return found
 
+    def read_ahead(self) -> None:
+        """See Shard: a row group is read whole, and others may not be wanted."""
+
     def names(self, position: int) -> list[str]:  # noqa: ARG002
         """See Shard."""
         return list(self._columns)

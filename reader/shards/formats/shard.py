@@ -10,7 +10,7 @@ import abc
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -39,6 +39,8 @@ __all__ = [
 UNIT_ENDS = "unit_ends"  # an array: the ends of what is read as one part of a shard, in samples
 _NUMBER = np.dtype("<u4")  # of a head with places
 _MOST_JSON = 1 << 30  # bytes of an index
+_MOST_AHEAD = 1 << 28  # bytes of a file that is read into the system's cache before it is asked for
+_AHEAD = 1 << 19  # bytes: of a longer part Linux reads the beginning alone
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -189,6 +191,13 @@ class StoredBytes:
         if self._content is None:
             self._compare(os.fstat(self._fd))
 
+    def read_ahead(self) -> None:
+        """Have the system read the file into its cache, if it is not large; does not wait."""
+        if self._content is None and self.nbytes <= _MOST_AHEAD:
+            with suppress(OSError):  # a file system that has no such cache
+                for place in range(0, self.nbytes, _AHEAD):
+                    os.posix_fadvise(self._fd, place, _AHEAD, os.POSIX_FADV_WILLNEED)
+
     def _compare(self, found: os.stat_result) -> None:
         if (found.st_size, found.st_mtime_ns) != self._file[1:]:
             raise DatasetError(
@@ -277,6 +286,11 @@ class Shard(abc.ABC):
         """Raise DatasetError where the file is not as it was when it was opened."""
         if self._stored is not None:
             self._stored.check_unchanged()
+
+    def read_ahead(self) -> None:
+        """Have the system read the file into its cache: more samples of it will be wanted."""
+        if self._stored is not None:
+            self._stored.read_ahead()
 
     @abc.abstractmethod
     def samples(self, positions: Sequence[int]) -> list[Any]:
