@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from reader import ConfigError, DataLoader, Shards
+from reader import ConfigError, DataLoader, Shards, write_shards
 from tests.unit.test_shard_formats import told_or_read
 
 
@@ -58,6 +58,22 @@ def streaming() -> Any:
     """Return Streaming."""
     installed("catalogue")
     return with_stand_ins("streaming", "streaming.vision", "streaming.text", "streaming.multimodal")
+
+
+def read_by_streaming(folder: Path, compression: str | None, whole: Path) -> list[Any]:
+    """Return what Streaming's readers of shards read; of compressed ones `whole` is made."""
+    reader_of = importlib.import_module("streaming.base.format").reader_from_json
+    unpack = importlib.import_module("streaming.base.compression").decompress
+    found: list[Any] = []
+    for shard in json.loads((folder / "index.json").read_text())["shards"]:
+        theirs = reader_of(str(folder), "", shard)
+        if compression:
+            whole.mkdir(exist_ok=True)
+            packed = (folder / shard["zip_data"]["basename"]).read_bytes()
+            (whole / shard["raw_data"]["basename"]).write_bytes(unpack(compression, packed))
+            theirs.dirname = str(whole)
+        found += [theirs[k] for k in range(shard["samples"])]
+    return found
 
 
 def comparable(value: Any) -> Any:
@@ -136,8 +152,6 @@ def test_every_encoding_of_mds_is_read_as_by_streaming(
     compression: str | None, tmp_path: Path
 ) -> None:
     library = streaming()
-    reader_of = importlib.import_module("streaming.base.format").reader_from_json
-    unpack = importlib.import_module("streaming.base.compression").decompress
     rng = np.random.default_rng(0)
     writer = library.MDSWriter(
         columns=COLUMNS,
@@ -151,14 +165,7 @@ def test_every_encoding_of_mds_is_read_as_by_streaming(
             writer.write(mds_sample(k, rng))
     found = Shards(tmp_path / "data", allow_pickle=True)
     assert len(found) == 40
-    expected = []
-    for shard in json.loads((tmp_path / "data" / "index.json").read_text())["shards"]:
-        theirs = reader_of(str(tmp_path / "data"), "", shard)
-        if compression:
-            packed = (tmp_path / "data" / shard["zip_data"]["basename"]).read_bytes()
-            (tmp_path / shard["raw_data"]["basename"]).write_bytes(unpack(compression, packed))
-            theirs.dirname = str(tmp_path)
-        expected += [theirs[k] for k in range(shard["samples"])]
+    expected = read_by_streaming(tmp_path / "data", compression, tmp_path / "whole")
     for one, other in zip(expected, found.__getitems__(range(40)), strict=True):
         assert list(one) == list(other)
         assert comparable(one) == comparable(other)
@@ -180,6 +187,26 @@ def test_texts_of_streaming_are_read(kind: str, compression: str | None, tmp_pat
         for row in rows:
             writer.write(row)
     assert Shards(tmp_path / "data").__getitems__(range(50)) == rows
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "gz"])
+def test_streaming_reads_the_mds_that_we_write(compression: str | None, tmp_path: Path) -> None:
+    streaming()
+    columns = {name: COLUMNS[name] for name in COLUMNS if name not in ("pkl", "jpeg_array")}
+    columns = {name: kind for name, kind in columns.items() if not kind.startswith("list")}
+    rng = np.random.default_rng(0)
+    samples = [mds_sample(k, rng) for k in range(40)]
+    written = [{name: sample[name] for name in columns} for sample in samples]
+    options: dict[str, Any] = {"shard_size": 1 << 12, "compression": compression}
+    write_shards(written, tmp_path / "data", "mds", columns=columns, **options)
+    found = read_by_streaming(tmp_path / "data", compression, tmp_path / "whole")
+    ours = Shards(tmp_path / "data").__getitems__(range(40))
+    assert comparable(found) == comparable(ours)
+    assert len(list((tmp_path / "data").glob("shard.*"))) > 1
+    for one, other in zip(found, written, strict=True):
+        for name in ("str", "json", "int", "bytes", "uint64", "str_decimal"):
+            assert one[name] == other[name]
+        assert np.array_equal(one["any"], other["any"])
 
 
 # -- LitData ---------------------------------------------------------------------------------------
@@ -375,7 +402,50 @@ def test_tar_files_of_webdataset_have_its_samples(tmp_path: Path) -> None:
     assert [zipped[k] for k in range(5)] == [{"pickle": [k]} for k in range(5)]
 
 
+@pytest.mark.parametrize("compression", [None, "gz"])
+def test_webdataset_reads_the_tar_files_that_we_write(
+    compression: str | None, tmp_path: Path
+) -> None:
+    library = installed("webdataset")
+    rng = np.random.default_rng(0)
+    written: list[dict[str, Any]] = [
+        {"txt": "x é" * k, "cls": k, "json": {"a": [k, None]}, "npy": rng.random((3, k % 4))}
+        | {"seg.bin": os.urandom(k), "__key__": f"{'long/' * 30}{k:05d}"}
+        for k in range(60)
+    ]
+    options: dict[str, Any] = {"shard_size": 1 << 14, "compression": compression}
+    write_shards(written, tmp_path / "data", "tar", **options)
+    paths = sorted(map(str, (tmp_path / "data").glob("*.tar*")))
+    found = list(library.WebDataset(paths, shardshuffle=False, empty_check=False).decode())
+    assert len(paths) > 1
+    for one, other in zip(found, written, strict=True):
+        assert {name for name in one if not name.startswith("__")} == other.keys() - {"__key__"}
+        for name in ("txt", "cls", "json", "seg.bin", "__key__"):
+            assert one[name] == other[name]
+        assert np.array_equal(one["npy"], other["npy"])
+
+
 # -- TFRecord -------------------------------------------------------------------------------------
+
+
+def test_tfrecord_reads_the_records_that_we_write(tmp_path: Path) -> None:
+    installed("tfrecord")
+    read = importlib.import_module("tfrecord.reader").tfrecord_loader
+    rng = np.random.default_rng(0)
+    written: list[dict[str, Any]] = [
+        {"image": os.urandom(k * 10), "label": k - 5, "many": [k, 2**40, -1]}
+        | {"f": rng.random(k % 4 + 2).astype(np.float32)}
+        for k in range(30)
+    ]
+    write_shards(written, tmp_path / "data", "tfrecord", shard_size=1 << 11)
+    paths = sorted((tmp_path / "data").glob("*.tfrecord"))
+    assert len(paths) > 1
+    found = [each for path in paths for each in read(str(path), None)]
+    for one, other in zip(found, written, strict=True):
+        assert one.keys() == other.keys()
+        assert bytes(one["image"]) == other["image"]
+        for name in ("label", "many", "f"):
+            assert np.array_equal(np.ravel(one[name]), np.ravel(other[name]))
 
 
 def test_tfrecords_have_the_features_of_their_library(tmp_path: Path) -> None:
