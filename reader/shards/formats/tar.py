@@ -6,7 +6,7 @@ members are read by their places. Source: webdataset's documentation, and POSIX'
 
 from __future__ import annotations
 
-import io
+import os
 import re
 import tarfile
 import zlib
@@ -85,7 +85,7 @@ def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
     """Yield name, place and bytes of each member that is a file, or a link to one."""
     seen: dict[str, tuple[int, int]] = {}
     try:
-        file = io.BufferedReader(_Raw(stored), 4096)
+        file: Any = _File(stored)
         with tarfile.open(fileobj=file, mode="r:") as archive:
             archive.firstmember = None  # type: ignore[attr-defined]  # read already
             archive.offset = file.seek(0)
@@ -108,7 +108,7 @@ def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
                 seen[name.removeprefix("./")] = place, nbytes  # as `tar -c .` names all
                 yield name, place, nbytes
             _check_end(stored, archive.offset)
-    except (tarfile.TarError, ValueError, OverflowError, EOFError, MemoryError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(
@@ -204,32 +204,26 @@ def _check_end(stored: StoredBytes, place: int) -> None:
             )
 
 
-class _Raw(io.RawIOBase):
-    """A shard's bytes as a file, for `tarfile`."""
+class _File:
+    """A shard's bytes as a file, for `tarfile`; it has no more bytes than the shard."""
 
     def __init__(self, stored: StoredBytes) -> None:
         self._stored = stored
         self._place = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._stored.nbytes}[whence]
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._stored.nbytes}[whence]
         self._place = max(0, base + offset)
         return self._place
 
     def tell(self) -> int:
         return self._place
 
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._stored.nbytes - self._place))
-        buffer[:count] = self._stored.read(self._place, count) if count else b""
-        self._place += count
-        return count
+    def read(self, nbytes: int) -> bytes:
+        rest = max(0, self._stored.nbytes - self._place)
+        found = self._stored.read(self._place, min(nbytes, rest)) if rest else b""
+        self._place += len(found)
+        return found
 
 
 class TarShard(Shard):
