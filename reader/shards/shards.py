@@ -120,7 +120,7 @@ class Shards(ShardedDataset[Any]):
             as_folder("index", index)
         folder = None if index is None else os.path.expanduser(os.fsdecode(index))  # noqa: PTH111
         self._set: SetIndex = find_set(path, format, folder, self._options)
-        if block_size is not None and self.format != "litdata":
+        if block_size is not None and not FORMATS[self.format].has_blocks:
             raise ConfigError(
                 f"block_size={block_size} is for LitData's chunks of tokens, and the format is"
                 f" {self.format!r}: leave it out"

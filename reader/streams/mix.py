@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 from reader.data.iterable import is_iterable_dataset
 from reader.data.weighted_sampler import place_of
 from reader.errors import ConfigError, StateError, got
+from reader.streams.mix_schedule import MixSchedule
 from reader.streams.mixed_dataset import (
     Mix,
-    MixSchedule,
     as_stop,
     cycle_counts,
     is_schedule,

@@ -27,7 +27,8 @@ from reader import (
     StateError,
     mix,
 )
-from reader.streams.mixed_dataset import MixSchedule, cycle_counts
+from reader.streams.mix_schedule import MixSchedule
+from reader.streams.mixed_dataset import cycle_counts
 from tests.streams import Items
 
 COUNTS = st.lists(st.integers(1, 25), min_size=1, max_size=7)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import reader
 from reader import ConfigError, ConfigTypeError, IterableDataset, Mix, Shards, TokenWindows
-from reader.streams.mixed_dataset import MixSchedule
+from reader.streams.mix_schedule import MixSchedule
 from tests.shard_files import make_tar
 from tests.streams import Items
 

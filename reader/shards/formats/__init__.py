@@ -60,6 +60,7 @@ class Format(NamedTuple):
         list_folder: returns the shard that a folder is, for a format that is asked for by name.
         counts: returns how many samples files of a folder have, as another program says; of the
             folder, and whether all of it is asked for.
+        has_blocks: whether samples may be blocks of tokens.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Format(NamedTuple):
     read: Callable[[str, dict[str, Any], Options], list[ListedShard]] | None = None
     list_folder: Callable[[str], list[ListedShard]] | None = None
     counts: Callable[[str, bool], dict[str, int]] | None = None
+    has_blocks: bool = False
 
 
 def _opens(kind: Callable[[StoredBytes, Arrays, Options], Shard]) -> _Open:
@@ -104,7 +106,16 @@ FORMATS = {
             counts=read_energon,
         ),
         Format("mds", (), None, None, open_mds, describes_mds, read_mds),
-        Format("litdata", (), None, None, open_litdata, describes_litdata, read_litdata),
+        Format(
+            "litdata",
+            (),
+            None,
+            None,
+            open_litdata,
+            describes_litdata,
+            read_litdata,
+            has_blocks=True,
+        ),
         Format(
             "tfrecord",
             (".tfrecord", ".tfrecords", ".tfrec"),
