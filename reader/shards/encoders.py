@@ -29,6 +29,8 @@ __all__ = ["ENCODERS", "Encoder", "encoder_for"]
 _KEY = "__key__"
 _TAR_END = bytes(1024)
 _MOST_MDS = (1 << 32) - 1  # bytes of a shard: its places are uint32
+_MOST_LEVELS = 48  # of lists and dicts in a value of Parquet: more cannot be read back
+_CONTAINERS = (Mapping, list, tuple)
 _OF_PARQUET = ("none", "snappy", "gz", "gzip", "zstd", "brotli", "lz4")
 
 
@@ -427,6 +429,11 @@ def _type_of(name: str, value: Any) -> Any:
     """Return pyarrow's type of a value. ConfigTypeError: it has none."""
     import pyarrow as pa
 
+    if _is_deeper(value, _MOST_LEVELS):  # pyarrow has no such limit, and ends the process
+        raise ConfigTypeError(
+            f"the field {name!r} has lists and dicts in more than {_MOST_LEVELS} levels, or one"
+            " that holds itself: pass it as text of JSON"
+        )
     try:
         found = pa.infer_type([value])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -439,6 +446,22 @@ def _type_of(name: str, value: Any) -> Any:
             f" of Parquet has one of them, got {got(value)}"
         )
     return found
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether containers lie in one another in more levels, or one in itself."""
+    found = [value]
+    for _ in range(levels):
+        parts = (
+            each.values() if isinstance(each, Mapping) else each
+            for each in found
+            if isinstance(each, _CONTAINERS)
+        )
+        inner = {id(each): each for part in parts for each in part if isinstance(each, _CONTAINERS)}
+        if not inner:
+            return False
+        found = list(inner.values())
+    return True
 
 
 def _is_mixed(value: Any) -> bool:

@@ -858,3 +858,29 @@ def test_arguments_of_another_type_are_refused(options: dict[str, Any], tmp_path
     tar_of(tmp_path / "t.tar", 1)
     with pytest.raises((ConfigError, ConfigTypeError), match=r"must be|format must be one of"):
         Shards(tmp_path / "t.tar", **options)
+
+
+def test_places_of_texts_of_another_version_are_told(tmp_path: Path) -> None:
+    text = b"a,b\n1,x\n2,y\n"
+    (tmp_path / "s.csv").write_bytes(text)
+    meta = np.array([2, 4, 8, 12], np.uint32).tobytes()
+    (tmp_path / "s.csv.meta").write_bytes(meta)
+    shard = {
+        "format": "csv",
+        "version": 2,
+        "samples": 2,
+        "compression": None,
+        "column_names": ["a", "b"],
+        "column_encodings": ["int", "str"],
+        "newline": "\n",
+        "separator": ",",
+        "raw_data": {"basename": "s.csv", "bytes": len(text)},
+        "raw_meta": {"basename": "s.csv.meta", "bytes": len(meta)},
+    }
+    index = tmp_path / "index.json"
+    index.write_text(json.dumps({"version": 2, "shards": [shard]}))
+    assert Shards(tmp_path)[1] == {"a": 2, "b": "y"}
+    shard["raw_meta"] = {"basename": "s.csv.meta", "bytes": len(meta) + 4}
+    index.write_text(json.dumps({"version": 2, "shards": [shard]}))
+    with pytest.raises(DatasetError, match=r"s.csv.meta' has 16 bytes, and index.json says 20"):
+        Shards(tmp_path)[0]

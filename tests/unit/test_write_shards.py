@@ -673,3 +673,17 @@ def test_samples_by_rule_are_read_back(
         assert found == expected
         position = shards.origin(index).position
         assert shards.starts[np.searchsorted(shards.starts, place, "right") - 1] + position == place
+
+
+def test_a_value_of_many_levels_or_one_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    deep: Any = 1
+    for _ in range(48):
+        deep = [deep]
+    write_shards([{"a": deep}], tmp_path / "48", "parquet")
+    assert Shards(tmp_path / "48")[0] == {"a": deep}
+    ring: dict[str, Any] = {"b": 1}
+    ring["a"] = [ring, {"c": ring}]
+    for number, value in enumerate(([deep], ring)):
+        with pytest.raises(ConfigTypeError, match=r"field 'a' has lists .* more than 48 levels"):
+            write_shards([{"a": value}], tmp_path / str(number), "parquet")

@@ -93,13 +93,15 @@ def _listed(folder: str, shard: dict[str, Any], options: Options) -> ListedShard
         paths = [inner_path(folder, str(shard[f"zip_{part}"]["basename"])) for part in parts]
         note["packed"] = packed
         note["nbytes"] = [int(shard[f"raw_{part}"]["bytes"]) for part in parts]
-    stored = shard[f"{'zip' if 'packed' in note else 'raw'}_data"].get("bytes")
-    nbytes = None if stored is None else operator.index(stored)
+    form = "zip" if "packed" in note else "raw"
+    stored = [shard[f"{form}_{part}"].get("bytes") for part in parts]
+    nbytes = [None if each is None else operator.index(each) for each in stored]
+    note["meta_nbytes"] = nbytes[-1]
     note["sums"] = [dict(shard[f"raw_{part}"].get("hashes") or {}) for part in parts]
     note["meta"] = paths[1] if parts[1:] else ""
     if not 0 <= count < _MOST_SAMPLES:
         raise ConfigError(f"the shard '{paths[0]}' is said to have {count:,} samples")
-    return ListedShard(paths[0], count, json.dumps(note), nbytes=nbytes)
+    return ListedShard(paths[0], count, json.dumps(note), nbytes=nbytes[0])
 
 
 def _columns(
@@ -135,6 +137,11 @@ def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
         meta = shard_file(meta_path)
     except OSError as error:
         raise DatasetError(f"'{meta_path}' cannot be opened: {error}") from error
+    if said["meta_nbytes"] not in (None, meta.nbytes):
+        raise DatasetError(
+            f"'{meta_path}' has {meta.nbytes:,} bytes, and index.json says"
+            f" {said['meta_nbytes']:,}: they are of different versions. Fetch them again"
+        )
     return _TextShard(data, _stored(meta, said, 1, options), said)
 
 
