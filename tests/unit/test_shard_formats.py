@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import ConfigError, DatasetError, ShardOrder, Shards
+from reader import ConfigError, DatasetError, ShardOrder, Shards, write_shards
 from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of
 from tests.shard_files import crc32c, example, make_mds, make_tar, make_tfrecord
@@ -588,6 +588,23 @@ def test_rows_that_a_list_of_parquet_files_names_come_once(tmp_path: Path) -> No
     assert [each["x"] for each in all_of(shards)] == [1, 2, 3]
     with pytest.raises(ConfigError, match=r"the shards have no sample"):
         Shards(tmp_path / "_metadata")
+
+
+def test_damaged_words_about_columns_end_no_process(tmp_path: Path) -> None:
+    """Of some pyarrow throws where nothing catches it: sizes of lists, since version 19."""
+    pytest.importorskip("pyarrow")
+    write_shards([{"x": "text", "y": [k]} for k in range(3)], tmp_path, "parquet")
+    (path,) = tmp_path.glob("*.parquet")
+    content = path.read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    outcomes: set[Any] = set()
+    for at in range(begin, len(content) - 8):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        try:
+            outcomes.add(Shards(path).origin(0).offset)
+        except (ConfigError, DatasetError) as error:
+            outcomes.add(type(error))
+    assert {4, ConfigError, DatasetError} <= outcomes
 
 
 def test_a_footer_of_negative_rows_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Imports NumPy and pyarrow. A shard keeps the last row groups that it decoded.
 from __future__ import annotations
 
 import inspect
+import os
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,6 +30,7 @@ from reader.shards.formats.shard import (
 __all__ = ["ParquetShard", "begins_parquet", "row_dicts", "scan_parquet"]
 
 _MAGIC = b"PAR1"
+_LISTS = ("_metadata", "_common_metadata")  # files that name the row groups of others, or none
 _KEPT = 2  # row groups of a file, however large
 _KEPT_NBYTES = 1 << 22  # of them, beyond which no others are kept; a process opens 64 files
 _MOST_ROWS = 1 << 32  # of a row group
@@ -49,7 +51,8 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
     """
     with errors_of_library(stored.path, ConfigError), _opened(stored.path, False) as file:
         metadata = file.metadata
-        rows = [_rows_of(metadata.row_group(k)) for k in range(metadata.num_row_groups)]
+        groups = range(0 if os.path.basename(stored.path) in _LISTS else metadata.num_row_groups)  # noqa: PTH119
+        rows = [metadata.row_group(group).num_rows for group in groups]
         names = file.schema_arrow.names
         columns = "\0".join(f"{each.name}: {each.type}" for each in file.schema_arrow)
     for group, count in enumerate(rows):
@@ -69,12 +72,6 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
         UNIT_ENDS: np.cumsum(rows, dtype=np.int64),
         "columns": np.frombuffer(columns.encode(), np.uint8),
     }
-
-
-def _rows_of(group: Any) -> int:
-    """Return how many rows of a row group a file has: a `_metadata` names those of others."""
-    is_elsewhere = group.num_columns and group.column(0).file_path
-    return 0 if is_elsewhere else int(group.num_rows)
 
 
 class ParquetShard(Shard):
@@ -98,6 +95,7 @@ class ParquetShard(Shard):
         self._chosen = [name for name in self._columns if options.wants(name)]
         self._options = options
         self._groups: OrderedDict[int, Any] = OrderedDict()  # decoded tables
+        self._sound: set[int] = set()  # groups of which the first column was read
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: a row as a dict of Python values; of a picture that is encoded, its bytes."""
@@ -123,6 +121,11 @@ class ParquetShard(Shard):
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard: where its row group begins."""
         group = int(np.searchsorted(self._ends, position, "right"))
+        if group not in self._sound:
+            # of damaged words about a column pyarrow ends the process, but where it reads that
+            with errors_of_library(self.path, DatasetError):
+                self._file.read_row_group(group, columns=self._columns[:1])
+            self._sound.add(group)
         column = self._file.metadata.row_group(group).column(0)
         return int(column.dictionary_page_offset or column.data_page_offset), ""
 
