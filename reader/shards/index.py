@@ -7,6 +7,7 @@ text alone, and is compared with the files' sizes and times when it is read.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import os
 import secrets
@@ -85,6 +86,7 @@ class SetIndex:
         starts = np.cumsum([0, *counts], dtype=np.int64)
         if not starts[-1]:
             raise ConfigError(f"the shards have no sample: '{files[0].path}' and others are empty")
+        self._count = int(starts[-1])
         self.starts = self.unit_starts = share(starts)
         self.notes = share(list(notes))
         if UNIT_ENDS in (name for name, _ in kept.types):
@@ -95,7 +97,7 @@ class SetIndex:
             self.unit_starts = share(np.unique(np.concatenate([[0], *ends])))
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return self._count
 
     @property
     def place(self) -> str | None:
@@ -118,6 +120,11 @@ class SetIndex:
         starts, wanted = self.starts.view(np.ndarray), np.asarray(indices, np.int64)
         shards = np.searchsorted(starts, wanted, "right") - 1
         return shards.tolist(), (wanted - starts[shards]).tolist()
+
+    def place_of(self, index: int) -> tuple[int, int]:
+        """Return the shard that has a sample, and its position there."""
+        shard = bisect.bisect_right(self.starts, index) - 1
+        return shard, index - int(self.starts[shard])
 
     def file(self, shard: int) -> ShardFile:
         """Return the file of a shard."""

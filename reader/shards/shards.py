@@ -165,7 +165,7 @@ class Shards(ShardedDataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples; those of one shard are read together, in the order of the file."""
-        places = self._from_front(indices)
+        places = list(map(self._from_front, indices))
         rows = sorted(range(len(places)), key=places.__getitem__)
         shards, positions = self._set.locate([places[row] for row in rows])
         found: list[Any] = [None] * len(rows)
@@ -236,20 +236,19 @@ class Shards(ShardedDataset[Any]):
 
     def at(self, index: int) -> tuple[Shard, int, int]:
         """Return the open shard of a sample, the position in it, and the index from the front."""
-        (place,) = self._from_front([index])
-        (number,), (position,) = self._set.locate([place])
+        place = self._from_front(index)
+        number, position = self._set.place_of(place)
         return self._shard(number), position, place
 
-    def _from_front(self, indices: Sequence[int]) -> list[int]:
-        """Return indices as they are from the front. SampleIndexError: one is outside."""
+    def _from_front(self, index: int) -> int:
+        """Return an index as it is from the front. SampleIndexError: it is outside."""
         count = len(self._set)
-        places = list(map(operator.index, indices))
-        wrong = next((each for each in places if not -count <= each < count), None)
-        if wrong is not None:
+        place = operator.index(index)
+        if not -count <= place < count:
             raise SampleIndexError(
-                f"index {wrong} is outside of {count:,} samples: take one in [{-count}, {count})"
+                f"index {place} is outside of {count:,} samples: take one in [{-count}, {count})"
             )
-        return [place % count for place in places]
+        return place % count
 
     def _shard(self, number: int, is_dense: bool = False) -> Shard:
         """Return an open shard; the one that was used longest ago is closed for it.
