@@ -18,7 +18,8 @@ from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import ListedShard, Options, Shard, json_of
-from reader.shards.index import COUNT, counts_of, file_of, listed_shards
+from reader.shards.index import counts_of, file_of, listed_shards
+from reader.shards.kept_index import COUNT
 from reader.shards.write_shards import MANIFEST
 
 __all__ = ["CheckedShard", "check_shards"]

@@ -21,9 +21,6 @@ __all__ = ["Field", "Fields"]
 _MOST_TOLD = 400  # characters of an error, in a message
 
 
-_MISSING = object()
-
-
 class Field(NamedTuple):
     """One field of the samples.
 
@@ -132,16 +129,13 @@ class Fields:
             rng = sample_rng(index)
         values = []
         for number, field in enumerate(self.all):
-            value = found.get(field.name, _MISSING)
-            if value is _MISSING:
-                name = next((each for each in field.choices if each in found), None)
-                if name is None:
-                    raise DatasetError(
-                        f"{_where(shard, position)} lacks the field"
-                        f" {' or '.join(field.choices)!r}: it has"
-                        f" {', '.join(shard.names(position))}"
-                    )
-                value = found[name]
+            name = next((each for each in field.choices if each in found), None)
+            if name is None:
+                raise DatasetError(
+                    f"{_where(shard, position)} lacks the field {' or '.join(field.choices)!r}: it"
+                    f" has {', '.join(shard.names(position))}"
+                )
+            value = found[name]
             try:
                 if isinstance(field.decode, Compose):
                     row = None if rows is None else rows[number]

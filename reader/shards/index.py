@@ -42,7 +42,7 @@ from reader.shards.kept_index import (
 from reader.shards.paths import files_in, named, require_all
 from reader.sharing.share import share
 
-__all__ = ["COUNT", "SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
+__all__ = ["SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
 
 _THREADS = 8
 _MOST_OTHERS = 32  # indices of other sets that are looked into

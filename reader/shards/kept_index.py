@@ -59,10 +59,7 @@ class KeptArrays(NamedTuple):
     def arrays(self, row: int) -> Arrays | None:
         """Return the arrays of a shard by name; None: the file has gone, or is another one."""
         place, total, _, *lengths = self.table[row].tolist()
-        nbytes = sum(
-            _padded(length * np.dtype(kind).itemsize)
-            for length, (_, kind) in zip(lengths, self.types, strict=True)
-        )
+        nbytes = int(_nbytes(self.table[row : row + 1], self.types)[0])
         if self.content is not None:
             content = self.content.view(np.ndarray)[place : place + nbytes]
             return self._split(content, lengths)
@@ -203,11 +200,11 @@ def _has_sums(table: npt.NDArray[Any], types: _Types, content: npt.NDArray[np.ui
 def _nbytes(table: npt.NDArray[Any], types: _Types) -> npt.NDArray[Any]:
     """Return how many bytes the arrays of each shard take."""
     sizes = np.array([np.dtype(each).itemsize for _, each in types], np.int64)
-    found: npt.NDArray[Any] = (-(-table[:, _LENGTHS:] * sizes // _UNIT) * _UNIT).sum(axis=1)
+    found: npt.NDArray[Any] = _padded(table[:, _LENGTHS:] * sizes).sum(axis=1)
     return found
 
 
-def _padded(nbytes: int) -> int:
+def _padded(nbytes: Any) -> Any:
     return -(-nbytes // _UNIT) * _UNIT
 
 

@@ -224,9 +224,8 @@ class Shards(ShardedDataset[Any]):
             wanted[label] = label_as
         require_decoders()
         fields = Fields(wanted)
-        chosen = copy.copy(self)
+        chosen = copy.copy(self)  # with no shard open: see __getstate__
         chosen._options = fields.wanted(self._options)
-        chosen._open, chosen._read_ahead = OrderedDict(), {}
         return ShardImages(chosen, fields)
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader._core.shards.example import features_of
+from reader._core.shards.tf_example import features_of
 from tests.shard_files import example
 
 NONE: frozenset[str] = frozenset()

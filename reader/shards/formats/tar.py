@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reader._core.shards.members import Members
+from reader._core.shards.tar_members import TarMembers
 from reader.errors import ConfigError, DatasetError, printable
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 
@@ -242,7 +242,7 @@ class TarShard(Shard):
         self._names = [_decoded(name) for name in arrays["names"].tobytes().split(b"\0")]
         wanted = [name if options.wants(name) else None for name in self._names]
         key = _KEY if options.wants(_KEY) else None
-        self._members = Members(stored, stored.fd, arrays, wanted, key)
+        self._members = TarMembers(stored, stored.fd, arrays, wanted, key)
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: bytes by extension, and the key."""

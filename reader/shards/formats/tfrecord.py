@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.shards.example import features_of
+from reader._core.shards.tf_example import features_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
 

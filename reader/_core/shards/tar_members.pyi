@@ -1,9 +1,9 @@
-# Types of reader._core.shards.members. Holds no code.
+# Types of reader._core.shards.tar_members. Holds no code.
 
 from collections.abc import Sequence
 from typing import Any
 
-class Members:
+class TarMembers:
     def __init__(
         self, stored: Any, fd: int, arrays: Any, names: list[str | None], key: str | None
     ) -> None: ...

@@ -18,7 +18,7 @@ cdef enum:
 @cython.final
 @cython.boundscheck(True)
 @cython.wraparound(False)
-cdef class Members:
+cdef class TarMembers:
     """The members of a file. Nothing changes after it is made, and each read names its place.
 
     Args:

@@ -1,4 +1,4 @@
-# Types of reader._core.shards.example. Holds no code.
+# Types of reader._core.shards.tf_example. Holds no code.
 
 from typing import Any
 
