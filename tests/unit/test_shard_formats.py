@@ -162,6 +162,83 @@ def test_a_damaged_tar_is_refused_or_has_the_same_samples(tmp_path: Path) -> Non
         assert len(Shards(path)) == 4
 
 
+def make_listed_tar(path: Path, count: int) -> Path:
+    """Write a tar file of texts, and the list that DALI's wds2idx writes of it."""
+    members = [(f"d/{k}.{kind}", b"%d" % k * 300) for k in range(count) for kind in ("txt", "cls")]
+    make_tar(path, members)
+    with tarfile.open(path) as archive:
+        found = [(each.offset_data, each.size, each.name) for each in archive]
+    words = [f"{name.rpartition('.')[2]} {place} {nbytes} {name}" for place, nbytes, name in found]
+    lines = [" ".join(words[k : k + 2]) for k in range(0, len(words), 2)]
+    path.with_suffix(".idx").write_text("\n".join([f"v1.2 {len(lines)}", *lines]) + "\n")
+    return path
+
+
+def test_the_list_of_dali_saves_reading_headers(tmp_path: Path) -> None:
+    path = make_listed_tar(tmp_path / "t.tar", 100)
+    listed = path.with_suffix(".idx")
+    expected = all_of(Shards(path, index=tmp_path / "listed"))
+    assert [each["txt"] for each in expected] == [b"%d" % k * 300 for k in range(100)]
+    content = bytearray(path.read_bytes())
+    content[1024 : 1024 + 8] = b"????????"  # the header of a member that is not compared
+    path.write_bytes(content)
+    os.utime(listed)
+    assert all_of(Shards(path, index=tmp_path / "again")) == expected
+    listed.unlink()
+    with pytest.raises(ConfigError, match=r"t.tar' is damaged"):
+        Shards(path, index=tmp_path / "headers")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("v1.2", "v1.1"),
+        lambda text: text.replace("v1.2 9", "v1.2 8"),
+        lambda text: text.replace(" 512 ", " 1536 "),
+        lambda text: text.replace(" 300 ", " -300 "),
+        lambda text: text.replace(" 300 ", " 299 "),
+        lambda text: text.replace(" 300 ", " 1e3 "),
+        lambda text: text.replace("d/4.txt", "d/5.txt"),
+        lambda text: text.replace("d/4.txt", "d/4 .txt"),
+        lambda text: text.replace("d/4.txt", "d/4\x85.txt"),
+        lambda text: text.replace(" d/8.cls", ""),
+        lambda text: text.rpartition("\ntxt")[0].replace("v1.2 9", "v1.2 8"),
+        lambda text: text + "txt 20000 300 d/9.txt cls 21024 300 d/9.cls\n",
+        lambda text: text * 100,
+        lambda text: "",
+        lambda text: "\n",
+    ],
+)
+def test_a_list_that_is_not_the_files_is_left_alone(change: Any, tmp_path: Path) -> None:
+    path = make_listed_tar(tmp_path / "t.tar", 9)
+    expected = all_of(Shards(path, index=tmp_path / "listed"))
+    listed = path.with_suffix(".idx")
+    text = listed.read_text()
+    assert change(text) != text
+    listed.write_text(change(text))
+    assert all_of(Shards(path, index=tmp_path / "changed")) == expected
+
+
+def test_a_list_that_is_older_than_the_file_is_left_alone(tmp_path: Path) -> None:
+    path = make_listed_tar(tmp_path / "t.tar", 200)
+    listed = path.with_suffix(".idx")
+    text = listed.read_text()
+    make_listed_tar(path, 200)
+    listed.write_text(text.replace("d/3.txt", "d/x.txt"))  # not one that is compared
+    then = path.stat().st_mtime_ns - 1
+    os.utime(listed, ns=(then, then))
+    assert Shards(path, index=tmp_path / "index")[3]["txt"] == b"3" * 300
+
+
+def test_long_names_and_links_are_no_list_s(tmp_path: Path) -> None:
+    name = "/".join(["folder"] * 60) + "/a.txt"
+    path = make_tar(tmp_path / "t.tar", [(name, b"1"), ("b.txt", b"2")])
+    with tarfile.open(path) as archive:
+        words = [f"txt {each.offset_data} {each.size} {each.name}" for each in archive]
+    path.with_suffix(".idx").write_text("\n".join(["v1.2 2", *words]))
+    assert [each["__key__"] for each in all_of(Shards(path))] == [name[:-4], "b"]
+
+
 def test_a_second_archive_behind_the_end_is_told(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "t.tar", [("a.txt", b"1")])
     path.write_bytes(path.read_bytes() * 2)

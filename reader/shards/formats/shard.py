@@ -182,6 +182,11 @@ class StoredBytes:
         self._compare(found)
 
     @property
+    def mtime_ns(self) -> int:
+        """When the file was changed last, in nanoseconds."""
+        return self._file.mtime_ns
+
+    @property
     def fd(self) -> int:
         """The descriptor of the file, open as long as this is; -1: its bytes lie in memory."""
         return self._fd if self._content is None else -1

@@ -18,6 +18,7 @@ import numpy as np
 from reader._core.shards.tar_members import TarMembers
 from reader.errors import ConfigError, DatasetError, printable
 from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
+from reader.shards.formats.tar_lists import listed_members
 
 __all__ = ["TarShard", "begins_tar", "scan_tar"]
 
@@ -33,6 +34,7 @@ _NUMBER = re.compile(rb" *([0-7]+)[ \0]*")
 _BLANKS = b" " * (_KIND_AT - _SUM_AT)
 _ADLER = 65521
 _BEHIND = 1 << 16  # bytes behind the end that are looked at
+_COMPARED = 64  # members of a list whose headers are read
 
 
 def begins_tar(head: bytes) -> bool:
@@ -52,7 +54,7 @@ def scan_tar(stored: StoredBytes, _: bool) -> dict[str, Any]:
         ConfigError: it is damaged, or has two members of one name, or what cannot be a sample's.
     """
     samples: dict[str, dict[str, tuple[int, int]]] = {}
-    for name, place, nbytes in _members(stored):
+    for name, place, nbytes in _listed(stored) or _members(stored):
         found = _NAME.fullmatch(name)
         if found is None or _META.match(name):
             continue
@@ -79,6 +81,27 @@ def scan_tar(stored: StoredBytes, _: bool) -> dict[str, Any]:
         "key_ends": np.cumsum([0, *map(len, keys)], dtype=np.int64),
         "keys": np.frombuffer(b"".join(keys), np.uint8),
     }
+
+
+def _listed(stored: StoredBytes) -> list[tuple[str, int, int]] | None:
+    """Return name, place and bytes of each member as a list of DALI's beside the file says them.
+
+    None: there is none, or it is not of this file: members do not follow each other from the
+    file's beginning to its end, or one of those whose headers are compared is another one.
+    """
+    members = listed_members(stored)
+    end = 0
+    for _, place, nbytes in members:
+        if place != end + _BLOCK or nbytes < 0:  # what lies between may be a link, or a long name
+            return None
+        end = place + -(-nbytes // _BLOCK) * _BLOCK
+    if not members or end + _BLOCK > stored.nbytes or any(stored.read(end, _BLOCK)):
+        return None
+    for name, place, nbytes in members[:: -(-len(members) // _COMPARED)]:
+        if _plain_header(stored.read(place - _BLOCK, _BLOCK)) != (name, nbytes):
+            return None
+    _check_end(stored, end)
+    return members
 
 
 def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
@@ -141,7 +164,16 @@ def _plain_member(stored: StoredBytes, archive: tarfile.TarFile) -> _Member | No
     place = archive.offset
     if archive.pax_headers or place + _BLOCK > stored.nbytes:
         return None
-    header = stored.read(place, _BLOCK)
+    header = _plain_header(stored.read(place, _BLOCK))
+    if header is None:
+        return None
+    name, nbytes = header
+    archive.offset = place + _BLOCK + -(-nbytes // _BLOCK) * _BLOCK
+    return _Member(name, place + _BLOCK, nbytes, None)
+
+
+def _plain_header(header: bytes) -> tuple[str, int] | None:
+    """Return name and bytes of a member; None: its header is not that of a file, or not all."""
     if header[_KIND_AT] != _FILE or header[_PREFIX_AT] or not begins_tar(header):
         return None
     digits = _NUMBER.fullmatch(header, *_SIZE)
@@ -152,10 +184,7 @@ def _plain_member(stored: StoredBytes, archive: tarfile.TarFile) -> _Member | No
     total = zlib.adler32(header[:_SUM_AT] + _BLANKS + header[_KIND_AT:]) & 0xFFFF
     if total != (int(said[1], 8) + 1) % _ADLER:
         return None
-    nbytes = int(digits[1], 8)
-    name = header[:_NAME_NBYTES].partition(b"\0")[0].decode(archive.encoding, "surrogateescape")
-    archive.offset = place + _BLOCK + -(-nbytes // _BLOCK) * _BLOCK
-    return _Member(name, place + _BLOCK, nbytes, None)
+    return _decoded(header[:_NAME_NBYTES].partition(b"\0")[0]), int(digits[1], 8)
 
 
 def _member(stored: StoredBytes, archive: tarfile.TarFile) -> _Member | None:

@@ -1,7 +1,8 @@
-"""Lists of tar files with their counts, as other programs keep them beside the files.
+"""Lists that other programs keep beside tar files: of the files with their counts, or of members.
 
-Imports the standard library. Sources: webdataset's documentation of wids, and Energon's of its
-folder .nv-meta. A count that is not the file's tells that list and file are of different versions.
+Imports the standard library. Sources: webdataset's documentation of wids, Energon's of its folder
+.nv-meta, and DALI's of its wds2idx. A count that is not the file's tells that list and file are of
+different versions.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import Any
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError
-from reader.shards.formats.shard import ListedShard, Options, inner_path, json_of
+from reader.files import open_regular
+from reader.shards.formats.shard import ListedShard, Options, StoredBytes, inner_path, json_of
 
-__all__ = ["describes_wids", "read_energon", "read_wids"]
+__all__ = ["describes_wids", "listed_members", "read_energon", "read_wids"]
 
+_VERSION = "v1.2"  # of DALI's lists; older ones have no names
+_PARTS = 4  # extension, place, bytes and name of a member
 _ENERGON, _COUNTS, _SPLITS = ".nv-meta", ".info.json", "split.yaml"
 
 
@@ -80,3 +84,31 @@ def _path_of(index: str, folder: str, name: str) -> str:
         return inner_path(folder, name)
     except ConfigError as error:
         raise ConfigError(f"'{index}': {error}") from error
+
+
+def listed_members(stored: StoredBytes) -> list[tuple[str, int, int]]:
+    """Return name, place and bytes of each member, in the order of the places, as DALI lists them.
+
+    None are returned where there is no list, where the file was written after it, or where it
+    cannot be read. What it says is to be compared with the file.
+    """
+    path = f"{stored.path.removesuffix('.tar')}.idx"
+    if stored.fd < 0 or path == f"{stored.path}.idx":
+        return []
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            found = os.fstat(file.fileno())
+            if found.st_mtime_ns < stored.mtime_ns or found.st_size > stored.nbytes:
+                return []
+            head, *lines = file.read().decode("utf-8", "surrogateescape").split("\n")
+        words = [line.split(" ") for line in lines if line]
+        if head.split() != [_VERSION, str(len(words))] or any(len(each) % _PARTS for each in words):
+            return []  # a name with a blank is two words
+        members = [
+            (name, int(place), int(nbytes))
+            for each in words
+            for _, place, nbytes, name in zip(*[iter(each)] * _PARTS, strict=True)
+        ]
+    except (OSError, ValueError):
+        return []
+    return sorted(members, key=operator.itemgetter(1))
