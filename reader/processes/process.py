@@ -56,8 +56,8 @@ __all__ = [
 _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
 _END_MS = 1000  # from the end of a forkserver's sockets to the end of its process
 
-# Starting a process walks multiprocessing's set of children; on Python 3.10 none of them may be
-# closing meanwhile. Also guards `_kept`; no other lock is taken while it is held.
+# Starting a process walks multiprocessing's set of children. Also guards `_kept`; no other lock is
+# taken while it is held.
 _table_lock = threading.Lock()
 
 # Workers that were started and not released yet. If the garbage collector freed one, it would run
@@ -76,9 +76,17 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def release_process(process: BaseProcess) -> None:
-    """Release Python's objects of a process that has ended and is joined."""
+    """Release Python's objects of a process that has ended and is joined.
+
+    `process.close()` would take the handle away by which another thread, where somebody starts a
+    process of theirs, may just ask whether this one has ended: before Python 3.11.5 that raises an
+    AttributeError there.
+    """
     with _table_lock:
-        process.close()
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+        handle = process._popen  # type: ignore[attr-defined]
+        if handle is not None:
+            handle.close()
         _kept.discard(process)
 
 
