@@ -66,8 +66,9 @@ $(VENV)/.has-demo: requirements/demo.txt $(VENV)/.has-build
 	$(PIP) -r requirements/demo.txt
 	@touch $@
 
-$(VENV)/.has-test: requirements/test.txt requirements/apart.txt $(VENV)/.has-demo
+$(VENV)/.has-test: requirements/test.txt requirements/apart.txt requirements/stores.txt $(VENV)/.has-demo
 	$(PIP) -r requirements/test.txt
+	$(PIP) --upgrade --no-deps --target $(VENV)/stores -r requirements/stores.txt
 	$(PIP) --upgrade --target $(VENV)/apart -r requirements/apart.txt
 	@touch $@
 

@@ -73,6 +73,8 @@ PACKAGES = [
     "reader.engine.backends",
     "reader.frameworks",
     "reader.images",
+    "reader.stores",
+    "reader.stores.fetcher",
     "reader.shards",
     "reader.shards.formats",
     "reader.observe",

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from reader.shards.shards import Shards
     from reader.shards.write_shards import write_shards
     from reader.sharing.share import share
+    from reader.stores.shard_cache import ShardCache
     from reader.streams.mix import mix
     from reader.streams.mixed_dataset import Mix
     from reader.streams.rebatch import rebatch
@@ -123,6 +124,7 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SequenceSampler",
+    "ShardCache",
     "ShardOrder",
     "Shards",
     "StateError",
@@ -182,6 +184,7 @@ _HOMES = {
         "reader.loader": "DataLoader",
         "reader.observe.profile": "profile",
         "reader.data.shard_order": "ShardOrder",
+        "reader.stores.shard_cache": "ShardCache",
         "reader.shards.shards": "Shards",
         "reader.shards.write_shards": "write_shards",
         "reader.sharing.share": "share",

@@ -16,7 +16,7 @@ REQUIRED = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/concurren
 # By the extras for users: pyproject.toml.
 BROUGHT = frozenset(
     "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow google-crc32c"
-    " ray matplotlib".split()
+    " ray matplotlib obstore".split()
 )
 TOPS = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
 

@@ -68,9 +68,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
-    "shards": (*_ENGINE, "images", "observe", "loader"),
+    "stores": (*_CORE, "available_memory"),
+    "shards": (*_ENGINE, "images", "observe", "loader", "stores"),
     "compat": (*_ENGINE, "formats", "observe", "loader"),
-    "__main__": (*_ENGINE, "observe", "loader", "compat", "shards", "_version", "the face"),
+    "__main__": (*_ENGINE, "observe", "loader", "compat", "stores", "shards", "_version", "the face"),
 }
 FACE = "the face"
 # A public package whose `__init__` names what later rooms define: it imports that when it is asked
@@ -103,6 +104,7 @@ OPTIONAL = {"ml_dtypes"}
 # Optional, and imported in some files or rooms alone.
 OF_ROOMS = {
     "simplejpeg": ("images",),
+    "obstore": ("stores",),
     "pandas": ("sharing",),
     "ray": ("cluster",),
     "pyarrow": ("formats", "shards"),

@@ -83,6 +83,17 @@ class ShardedDataset(Dataset[T_co]):
     def starts(self) -> Sequence[int]:
         """The first sample of each shard, and then how many samples there are."""
 
+    #: whether shards are fetched from somewhere, so that it is of use to know their order
+    is_fetched: bool = False
+
+    def expect(self, groups: Sequence[Any], then: Sequence[Any]) -> None:
+        """Take the order in which shards will be read, to fetch them before they are asked for.
+
+        Args:
+            groups: the numbers of the shards of each group, whose samples are dealt together.
+            then: those of the next epoch; empty: its order is not known.
+        """
+
 
 class MappedDataset(Dataset[Any]):
     """The samples of another dataset, each passed through a function; made by `Dataset.map`.

@@ -64,7 +64,7 @@ class ShardOrder(DistributedSampler):
         world_size: int | None = None,
         drop_last: bool = False,
     ) -> None:
-        shards = _shards_of(dataset)
+        shards = self._shards = _shards_of(dataset)
         self.window = as_window(_WINDOW if window is None else window, shards)
         names = ("world_size", "rank")
         world_size, rank = world_and_rank(world_size, rank, names, may_be_alone=True)
@@ -86,9 +86,18 @@ class ShardOrder(DistributedSampler):
         return {"window": self.window, "shards": self._shards_digest}
 
     def _order(self, seed: int, epoch: int) -> Order:
+        is_fetched = getattr(self._shards, "is_fetched", False)
         if self.window is None:
+            if is_fetched:
+                everything = [range(len(self._starts) - 1)]
+                self._shards.expect(everything, everything)
             return shuffled(self._count, seed, epoch)
-        return WindowedOrder(self._starts, self.window, seed, epoch)
+        found = WindowedOrder(self._starts, self.window, seed, epoch)
+        if is_fetched:
+            next_epoch = [] if self._seed is None else [epoch + 1]
+            then = [WindowedOrder(self._starts, self.window, seed, each) for each in next_epoch]
+            self._shards.expect(found.groups, [group for each in then for group in each.groups])
+        return found
 
 
 def shuffled_sampler(dataset: Any, seed: int | None) -> Sampler[int]:

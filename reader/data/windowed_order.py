@@ -75,6 +75,7 @@ class WindowedOrder:
     def __init__(self, starts: npt.NDArray[Any], window: int, seed: int, epoch: int) -> None:
         self._seed, self._epoch = seed, epoch
         shards = shuffled(len(starts) - 1, seed, epoch).take(0, len(starts) - 1)
+        self._shards = shards
         self._firsts = starts[:-1][shards]  # of the shards, in the order in which they come
         self._ends = np.cumsum(np.diff(starts)[shards])
         cuts = [0]  # shards
@@ -84,6 +85,11 @@ class WindowedOrder:
         self._cuts = np.array(cuts)
         self._places = np.concatenate([[0], self._ends])[self._cuts]  # where each group begins
         self._newest: tuple[int, Permutation] | None = None
+
+    @property
+    def groups(self) -> list[npt.NDArray[Any]]:
+        """The numbers of the shards of each group."""
+        return np.split(self._shards, self._cuts[1:-1])
 
     def __len__(self) -> int:
         return int(self._ends[-1])

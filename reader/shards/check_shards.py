@@ -17,8 +17,9 @@ from reader.loader import DataLoader
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.shard import ListedShard, Options, Shard, json_of
-from reader.shards.index import counts_of, file_of, listed_shards
+from reader.shards.formats.shard import ListedShard, Options, Shard
+from reader.shards.formats.stored import Files
+from reader.shards.index import counts_of, files_of, listed_shards
 from reader.shards.kept_index import COUNT
 from reader.shards.write_shards import MANIFEST
 
@@ -73,20 +74,24 @@ def check_shards(
     options = Options(check=True, allow_pickle=allow_pickle)
     form, shards = listed_shards(path, format, options)
     folders = {os.path.dirname(each.path) for each in shards}  # noqa: PTH120
-    sums = {file: found for folder in folders for file, found in _manifest_sums(folder).items()}
+    sums = {
+        file: found
+        for folder in folders
+        for file, found in _manifest_sums(folder, options.files).items()
+    }
     missing = sorted(sums.keys() - {each.path for each in shards})
     for gone in missing:
-        if not os.path.exists(gone):  # noqa: PTH110  # else it was not asked for
+        if not options.files.has(gone):  # else it was not asked for
             yield CheckedShard(gone, 0, 0, 1, [f"'{gone}' is missing, and {MANIFEST} names it"])
     checks = _Checks(form.name, shards, options, decoded, sums)
     with DataLoader(checks, batch_size=None, num_workers=num_workers) as loader:
         yield from loader
 
 
-def _manifest_sums(folder: str) -> dict[str, str]:
+def _manifest_sums(folder: str, files: Files) -> dict[str, str]:
     """Return the SHA-256 of each file that a manifest of `write_shards` names, by path."""
     try:
-        said = json_of(os.path.join(folder, MANIFEST))  # noqa: PTH118
+        said = files.json(os.path.join(folder, MANIFEST))  # noqa: PTH118
         return {
             os.path.join(folder, str(each["name"])): str(each["sha256"])  # noqa: PTH118
             for each in said["shards"]
@@ -116,7 +121,7 @@ class _Checks(Dataset[CheckedShard]):
         listed = self._shards[index]
         nbytes = 0
         try:
-            nbytes = file_of(listed).nbytes
+            nbytes = files_of([listed], self._options.files)[0].nbytes
             self._compare_sum(listed.path)
             count, shard, chosen = self._opened(listed)
             shard.check_sums()
@@ -148,8 +153,9 @@ class _Checks(Dataset[CheckedShard]):
 
     def _opened(self, listed: ListedShard) -> tuple[int, Shard, Shard | None]:
         """Return how many samples a shard has, and the shard; also as it gives the fields alone."""
-        form, file = FORMATS[self._kind], file_of(listed)
-        arrays = listed.arrays if form.scan is None else form.scan(stored_bytes(file), True)
+        form, (file,) = FORMATS[self._kind], files_of([listed], self._options.files)
+        stored = stored_bytes(file, self._options.files)
+        arrays = listed.arrays if form.scan is None else form.scan(stored, True)
         count = counts_of([listed])[0] if form.scan is None else int(arrays[COUNT][0])
         shard = form.open(file, listed.note, arrays, self._options)
         if self._fields is None:

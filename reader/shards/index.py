@@ -23,14 +23,8 @@ from reader.errors import ConfigError, DatasetError, got
 from reader.files import new_file
 from reader.shards.formats import FORMATS, Format, find_format, format_by_name, read_index
 from reader.shards.formats.compression import stored_bytes
-from reader.shards.formats.shard import (
-    UNIT_ENDS,
-    Arrays,
-    ListedShard,
-    Options,
-    ShardFile,
-    shard_file,
-)
+from reader.shards.formats.shard import UNIT_ENDS, Arrays, ListedShard, Options
+from reader.shards.formats.stored import Files, ShardFile
 from reader.shards.kept_index import (
     COUNT,
     KeptArrays,
@@ -39,10 +33,11 @@ from reader.shards.kept_index import (
     kept_in_memory,
     write_arrays,
 )
-from reader.shards.paths import files_in, named, require_all
+from reader.shards.paths import parts_of, require_all
 from reader.sharing.share import share
+from reader.stores.urls import is_url
 
-__all__ = ["SetIndex", "counts_of", "file_of", "find_set", "listed_shards"]
+__all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards"]
 
 _THREADS = 8
 _MOST_OTHERS = 32  # indices of other sets that are looked into
@@ -58,10 +53,11 @@ class SetIndex:
         counts: how many samples each shard has.
         notes: what an index.json says of each; none: there is no index.json.
         kept: the arrays of each shard.
-        check: whether sums are compared, where a shard has to be read for its arrays.
+        options: how files are found and read, where a shard has to be read for its arrays.
 
     Attributes:
         nbytes: of all files.
+        is_remote: whether some of them lie in a store.
         starts: the first sample of each shard, and how many samples there are.
         unit_starts: the first sample of each part of a shard that is read as one, such as a row
             group of Parquet, and how many samples there are.
@@ -77,12 +73,13 @@ class SetIndex:
         counts: Sequence[int],
         notes: Sequence[str],
         kept: KeptArrays,
-        check: bool,
+        options: Options,
     ) -> None:
         self.kind = kind
         self.files = share([tuple(file) for file in files])
+        self.is_remote = any(is_url(file.path) for file in files)
         self.nbytes = sum(nbytes for _, nbytes, _ in files)
-        self._kept, self._check = kept, check
+        self._kept, self._options = kept, options
         starts = np.cumsum([0, *counts], dtype=np.int64)
         if not starts[-1]:
             raise ConfigError(f"the shards have no sample: '{files[0].path}' and others are empty")
@@ -143,7 +140,7 @@ class SetIndex:
                 " shards are read anew for it, which is slow: leave it where it is",
                 stacklevel=2,
             )
-            found = _scan(FORMATS[self.kind], self.file(shard), self._check)
+            found = _scan(FORMATS[self.kind], self.file(shard), self._options)
         return found
 
 
@@ -161,7 +158,7 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
             damaged.
     """
     form, shards = listed_shards(path, kind, options)
-    files = list(map(file_of, shards))
+    files = files_of(shards, options.files)
     if form.scan is None:
         counts, notes = counts_of(shards), [each.note for each in shards]
         arrays = [
@@ -169,8 +166,8 @@ def find_set(path: Any, kind: str | None, folder: str | None, options: Options) 
             for count, each in zip(counts, shards, strict=True)
         ]
         kept = kept_in_memory(form.name, files, arrays)
-        return SetIndex(form.name, files, counts, notes, kept, options.check)
-    found = _scanned(form, files, folder, options.check)
+        return SetIndex(form.name, files, counts, notes, kept, options)
+    found = _scanned(form, files, folder, options)
     for listed, count in zip(shards, found.counts, strict=True):
         if listed.samples not in (None, count):
             raise ConfigError(
@@ -190,7 +187,10 @@ def listed_shards(
         ConfigError, ConfigTypeError: there are none, they are of several formats, or one file is
             named twice.
     """
-    found = _listed(named(path), kind, options)
+    entries = [name for part in parts_of(path) for name in options.files.named(part)]
+    if not entries:
+        raise ConfigError("path is an empty list: pass the files of the shards")
+    found = _listed(entries, kind, options)
     if not found:
         raise ConfigError(f"the index that path names, {got(path)}, has no shard: pass another one")
     kinds = {each.name: file for each, file in reversed(found)}
@@ -243,17 +243,17 @@ def _listed(
     found: list[tuple[Format, ListedShard]] = []
     said: dict[tuple[Format, str], dict[str, int]] = {}  # counts, by the folder
     for entry in entries:
-        if os.path.isdir(entry):  # noqa: PTH112
+        if options.files.is_folder(entry):
             inner = _in_folder(entry, kind, options)
             if not inner:
-                raise _no_shards(entry)
+                raise _no_shards(entry, options.files)
             found += inner
             continue
         indexed = _indexed(entry, kind, options) if entry.endswith(".json") else None
         if indexed is not None:
             found += indexed
             continue
-        form = FORMATS[kind] if kind else find_format(entry)
+        form = FORMATS[kind] if kind else find_format(entry, options.files)
         if form is None:
             raise ConfigError(
                 f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
@@ -264,7 +264,7 @@ def _listed(
             continue
         place = form, os.path.dirname(entry)  # noqa: PTH120
         if place not in said:
-            said[place] = form.counts(place[1], False)
+            said[place] = form.counts(place[1], False, options.files)
         found.append((form, ListedShard(entry, said[place].get(entry))))
     return found
 
@@ -273,17 +273,17 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     """Return the shards of a folder: those of its index.json, or its files of a known format."""
     lists = FORMATS[kind].list_folder if kind else None
     if kind and lists:
-        return [(FORMATS[kind], each) for each in lists(folder)]
+        return [(FORMATS[kind], each) for each in lists(folder, options.files)]
     indexed = _indexed(folder, kind, options)
     if indexed is not None:
         return indexed
     for form in [FORMATS[kind]] if kind else FORMATS.values():
-        said = {} if form.counts is None else form.counts(folder, True)
+        said = {} if form.counts is None else form.counts(folder, True, options.files)
         if said:
             return [(form, ListedShard(path, count)) for path, count in said.items()]
-    files = [each for each in files_in(folder) if os.path.basename(each) != "index.json"]  # noqa: PTH119
-    files = [each for each in files if os.path.isfile(each) or _lacks_file(each)]  # noqa: PTH113
-    kinds = [(find_format(each), each) for each in files]
+    files = [each for each in options.files.entries(folder) if not each.endswith("/index.json")]
+    files = [each for each in files if options.files.is_file(each) or _lacks_file(each)]
+    kinds = [(find_format(each, options.files), each) for each in files]
     found = [(form, each) for form, each in kinds if form and kind in (None, form.name)]
     if kind and not found:
         found = [(FORMATS[kind], each) for each in files]
@@ -314,13 +314,9 @@ def _indexed(
     return [(form, each) for each in listed]
 
 
-def _no_shards(folder: str) -> ConfigError:
+def _no_shards(folder: str, files: Files) -> ConfigError:
     """Return the error of a folder without shards."""
-    inner = sorted(
-        each.path
-        for each in os.scandir(folder)
-        if each.is_dir() and os.path.exists(os.path.join(each.path, "index.json"))  # noqa: PTH110, PTH118
-    )
+    inner = files.indexed_folders(folder)
     if inner:
         return ConfigError(
             f"the folder '{folder}' has no index.json, and {len(inner)} folders in it have one:"
@@ -332,43 +328,60 @@ def _no_shards(folder: str) -> ConfigError:
     )
 
 
-def file_of(listed: ListedShard) -> ShardFile:
-    """Return the file of a shard as it is now.
+def files_of(shards: Sequence[ListedShard], files: Files) -> list[ShardFile]:
+    """Return the files of shards as they are now.
 
     Raises:
-        ConfigError: it cannot be read, or has not the size that a list of its set says.
+        ConfigError: one cannot be read, or has not the size that a list of its set says.
     """
     try:
-        found = shard_file(listed.path)
-    except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
-        raise ConfigError(f"the shard '{listed.path}' cannot be read: {error}") from error
-    if listed.nbytes not in (None, found.nbytes):
-        raise ConfigError(
-            f"the shard '{listed.path}' has {found.nbytes:,} bytes, and the list of its set says"
-            f" {listed.nbytes:,}: they are of different versions. Fetch them again, or make the"
-            " list anew"
-        )
+        found = files.found([each.path for each in shards])
+    except OSError as error:
+        raise ConfigError(str(error)) from error
+    for listed, file in zip(shards, found, strict=True):
+        if listed.nbytes not in (None, file.nbytes):
+            raise ConfigError(
+                f"the shard '{listed.path}' has {file.nbytes:,} bytes, and the list of its set says"
+                f" {listed.nbytes:,}: they are of different versions. Fetch them again, or make the"
+                " list anew"
+            )
     return found
 
 
 # -- indices that are kept ------------------------------------------------------------------------
 
 
-def _scanned(form: Format, files: list[ShardFile], folder: str | None, check: bool) -> SetIndex:
+def _scanned(
+    form: Format, files: list[ShardFile], folder: str | None, options: Options
+) -> SetIndex:
     """Return the index of shards that have to be read, or of those that have changed."""
-    place = _place_of(form, files, folder)
     stamps = list(map(_stamp, files))
+    if folder is None and any(is_url(file.path) for file in files):
+        return _not_kept(form, files, stamps, options)
+    place = _place_of(form, files, folder)
     known = _known(place, form.name)
     kept = known[1] if known is not None and known[0] == stamps else None
     if kept is None:
-        kept = _made_anew(form, files, place, folder is not None, check)
-    found = SetIndex(form.name, files, kept.samples().tolist(), [], kept, check)
+        kept = _made_anew(form, files, place, folder is not None, options)
+    found = SetIndex(form.name, files, kept.samples().tolist(), [], kept, options)
+    _check_columns(found)
+    return found
+
+
+def _not_kept(
+    form: Format, files: list[ShardFile], stamps: list[Stamp], options: Options
+) -> SetIndex:
+    """Return the index of shards of a store, which nobody has named a folder for."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        arrays = _in_turn(pool, lambda file: _scan(form, file, options), files)
+        kept = kept_in_memory(form.name, stamps, arrays)
+    found = SetIndex(form.name, files, kept.samples().tolist(), [], kept, options)
     _check_columns(found)
     return found
 
 
 def _made_anew(
-    form: Format, files: list[ShardFile], place: str, is_asked: bool, check: bool
+    form: Format, files: list[ShardFile], place: str, is_asked: bool, options: Options
 ) -> KeptArrays:
     """Return the arrays of shards, kept in a file if it can be written; else in memory.
 
@@ -381,11 +394,11 @@ def _made_anew(
         kept, row = said.get(_stamp(file), (None, 0))
         arrays = None if kept is None else kept.arrays(row)
         if kept is None or arrays is None:
-            return _scan(form, file, check)
+            return _scan(form, file, options)
         return {COUNT: kept.samples()[row : row + 1], **arrays}
 
     stamps = [
-        (os.path.relpath(path, base), nbytes, mtime_ns)
+        (path if is_url(path) else os.path.relpath(path, base), nbytes, mtime_ns)
         for path, nbytes, mtime_ns in map(_stamp, files)
     ]
     draft = f"{place}.{secrets.token_hex(6)}.draft"
@@ -409,10 +422,10 @@ def _made_anew(
     return found[1]
 
 
-def _scan(form: Format, file: ShardFile, check: bool) -> Arrays:
+def _scan(form: Format, file: ShardFile, options: Options) -> Arrays:
     """Return the arrays of a shard, which is read for them."""
     try:
-        return form.scan(stored_bytes(file), check)  # type: ignore[misc]
+        return form.scan(stored_bytes(file, options.files), options.check)  # type: ignore[misc]
     except DatasetError as error:
         raise ConfigError(str(error)) from error
 
@@ -471,13 +484,16 @@ def _warn_of_folders(paths: Iterable[str]) -> None:
 
 def _stamp(file: ShardFile) -> Stamp:
     """Return what names a file, whatever the folder that this process works in."""
-    return os.path.abspath(file.path), file.nbytes, file.mtime_ns  # noqa: PTH100
+    path = file.path if is_url(file.path) else os.path.abspath(file.path)  # noqa: PTH100
+    return path, file.nbytes, file.mtime_ns
 
 
 def _place_of(form: Format, files: list[ShardFile], folder: str | None) -> str:
     """Return the path of the file that keeps the index of some shards."""
-    base = os.path.dirname(os.path.abspath(files[0].path))  # noqa: PTH100, PTH120
-    names = [os.path.relpath(os.path.abspath(each.path), base) for each in files]  # noqa: PTH100
+    first = _stamp(files[0])[0]
+    base = os.path.dirname(first)  # noqa: PTH120
+    paths = [_stamp(each)[0] for each in files]
+    names = [path if is_url(path) else os.path.relpath(path, base) for path in paths]
     content = "\0".join([form.name, *([] if folder is None else [base]), *names])
     digest = hashlib.blake2b(content.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     where = base if folder is None else os.path.abspath(folder)  # noqa: PTH100
@@ -491,7 +507,11 @@ def _known(place: str, kind: str) -> tuple[list[Stamp], KeptArrays] | None:
         return None
     base = os.path.dirname(place)  # noqa: PTH120
     stamps = [
-        (os.path.normpath(os.path.join(base, path)), nbytes, mtime_ns)  # noqa: PTH118
+        (
+            path if is_url(path) else os.path.normpath(os.path.join(base, path)),  # noqa: PTH118
+            nbytes,
+            mtime_ns,
+        )
         for path, nbytes, mtime_ns in found[0]
     ]
     return stamps, found[1]

@@ -14,8 +14,9 @@ from typing import Any
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.stores.urls import local_path
 
-__all__ = ["expanded", "files_in", "named", "require_all"]
+__all__ = ["by_number", "expanded", "files_in", "named", "parts_of", "require_all"]
 
 _RANGE = re.compile(
     r"(?:(-?\d{1,18})\.\.(-?\d{1,18})|([A-Za-z])\.\.([A-Za-z]))(?:\.\.(-?\d{1,18}))?", re.ASCII
@@ -29,16 +30,11 @@ _OF_MANY = re.compile(  # "train-00001-of-00003.parquet", and also with the hash
 _MOST_FILES = 10_000_000
 
 
-def named(path: Any) -> list[str]:
-    """Return the absolute paths of the files and folders that a path names, in their order.
-
-    Args:
-        path: of a file or folder; a pattern: with braces ("{000..099}", "{a,b}") or wildcards
-            ("*", "?", "[]"), several with "::" between them; or a list of these. What braces and
-            lists name comes in their order, what wildcards name by name and number.
+def parts_of(path: Any) -> list[str]:
+    """Return the paths and patterns that a path, several with "::" between them, or a list is.
 
     Raises:
-        ConfigError, ConfigTypeError: it names nothing, or wildcards some of numbered files alone.
+        ConfigTypeError: it is none of these.
     """
     given = [path] if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(given, (list, tuple)) or not all(
@@ -48,13 +44,23 @@ def named(path: Any) -> list[str]:
             "path must be a path, a pattern such as 'train-{000..099}.tar', or a list of these,"
             f" got {got(path)}"
         )
-    for each in given:
-        refuse_url("path", each)
     parts = [part for each in given for part in os.fsdecode(each).split("::")]
-    found = [_absolute(name) for part in parts for name in _named(part)]
-    if not found:
-        raise ConfigError("path is an empty list: pass the files of the shards")
-    return found
+    return [local_path(part) for part in parts]
+
+
+def named(part: str) -> list[str]:
+    """Return the absolute paths of the files and folders that a path names, in their order.
+
+    Args:
+        part: the path of a file or folder; or a pattern: with braces ("{000..099}", "{a,b}") or
+            wildcards ("*", "?", "[]"). What braces name comes in their order, what wildcards name
+            by name and number.
+
+    Raises:
+        ConfigError: it names nothing, or wildcards some of numbered files alone.
+    """
+    refuse_url("path", part)
+    return [_absolute(name) for name in _named(part)]
 
 
 def _absolute(path: str) -> str:
@@ -143,7 +149,7 @@ def _named(part: str) -> Iterator[str]:
         if os.path.lexists(name):
             yield name
             continue
-        found = sorted(glob.glob(name), key=_by_number) if glob.has_magic(name) else []  # noqa: PTH207
+        found = sorted(glob.glob(name), key=by_number) if glob.has_magic(name) else []  # noqa: PTH207
         if not found:
             what = "the pattern" if glob.has_magic(name) else "there is no file"
             ends = " names no file" if glob.has_magic(name) else ""
@@ -153,7 +159,7 @@ def _named(part: str) -> Iterator[str]:
     require_all(numbered)
 
 
-def _by_number(path: str) -> list[Any]:
+def by_number(path: str) -> list[Any]:
     """Return the key by which paths are sorted: numbers in them by their value."""
     parts: list[Any] = _NUMBER.split(path)
     parts[1::2] = map(int, parts[1::2])
@@ -211,4 +217,4 @@ def files_in(folder: str) -> list[str]:
             ]
     except OSError as error:
         raise ConfigError(f"the folder '{folder}' cannot be read: {error}") from error
-    return sorted(found, key=_by_number)
+    return sorted(found, key=by_number)

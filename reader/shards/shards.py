@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from reader.checks import as_bool, as_folder, as_int, described
 from reader.data.dataset import ShardedDataset
 from reader.errors import ConfigError, SampleIndexError
@@ -23,8 +25,12 @@ from reader.images.encoded_image import require_decoders
 from reader.images.transform import Size
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
-from reader.shards.formats.shard import Options, Shard, ShardFile
+from reader.shards.formats.shard import Options, Shard
+from reader.shards.formats.stored import ShardFile
 from reader.shards.index import SetIndex, find_set
+from reader.shards.paths import parts_of
+from reader.shards.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
 
 __all__ = ["Origin", "ShardImages", "Shards"]
 
@@ -83,6 +89,10 @@ class Shards(ShardedDataset[Any]):
         block_size: how many tokens a sample has, of LitData's chunks that were written for
             `TokensLoader`; what is over at the end of a chunk is left out. None: a sample has the
             tokens that were written at once.
+        cache: where bytes of shards are kept that lie in a store, such as s3://bucket/path. None:
+            in memory. See `reader.ShardCache`.
+        store: options of the store's client: its credentials, region, endpoint, and "timeout", the
+            seconds for which a request is tried. None: as the environment says.
 
     Raises:
         ConfigError, ConfigTypeError: there is no such file, the shards have several formats, or
@@ -104,6 +114,8 @@ class Shards(ShardedDataset[Any]):
         check: bool = True,
         allow_pickle: bool = False,
         block_size: int | None = None,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self._fields = None if fields is None else Fields(fields)
@@ -114,6 +126,8 @@ class Shards(ShardedDataset[Any]):
             if block_size is None
             else as_int("block_size", block_size, low=1, remedy="None: as were written at once."),
         )
+        files = files_for(parts_of(path), cache, store)
+        self._options = self._options._replace(files=files)
         if self._fields is not None:
             self._options = self._fields.wanted(self._options)
         if index is not None:
@@ -156,6 +170,24 @@ class Shards(ShardedDataset[Any]):
         """The path of the file that keeps the index; None: there is none."""
         return self._set.place
 
+    @property
+    def is_fetched(self) -> bool:  # type: ignore[override]
+        """Whether shards lie in a store."""
+        return self._set.is_remote
+
+    def expect(self, groups: Sequence[Any], then: Sequence[Any]) -> None:
+        """See ShardedDataset."""
+        self._options.files.expect(*map(self._files_of, (groups, then)))
+
+    def _files_of(self, groups: Sequence[Any]) -> list[list[ShardFile]]:
+        """Return the files that have the units of each group."""
+        found = []
+        for group in groups:
+            firsts = self._set.unit_starts.view(np.ndarray)[np.asarray(group)]
+            shards = np.searchsorted(self._set.starts.view(np.ndarray), firsts, "right") - 1
+            found.append([self._set.file(shard) for shard in dict.fromkeys(shards.tolist())])
+        return found
+
     def __len__(self) -> int:
         return len(self._set)
 
@@ -168,6 +200,8 @@ class Shards(ShardedDataset[Any]):
         places = list(map(self._from_front, indices))
         rows = sorted(range(len(places)), key=places.__getitem__)
         shards, positions = self._set.locate([places[row] for row in rows])
+        if self._set.is_remote:
+            self._fetch(shards, positions)
         found: list[Any] = [None] * len(rows)
         fields, end = self._fields, 0
         for number, run in groupby(shards):
@@ -183,11 +217,43 @@ class Shards(ShardedDataset[Any]):
                     found[row] = fields.sample(sample, shard, position, places[row])
         return found
 
+    def _fetch(self, shards: Sequence[int], positions: Sequence[int]) -> None:
+        """Have the bytes of samples fetched together: first what opens their shards, then theirs.
+
+        Args:
+            shards: of each sample.
+            positions: of each in its shard.
+        """
+        form, files = FORMATS[self._set.kind], self._options.files
+        closed = [number for number in dict.fromkeys(shards) if number not in self._open]
+        to_open = [(self._set.file(number), self._set.note(number)) for number in closed]
+        files.fetch([(file, form.opening(file, note)) for file, note in to_open])
+        wanted, end = [], 0
+        for number, run in groupby(shards):
+            begin, end = end, end + len(list(run))
+            shard = self._shard(number)
+            if shard.is_read_in_place:
+                wanted.append((self._set.file(number), shard.ranges(positions[begin:end])))
+        files.fetch(wanted)
+
     def origin(self, index: int) -> Origin:
         """Return where a sample comes from."""
         shard, position, _ = self.at(index)
         offset, key = shard.origin(position)
         return Origin(shard.path, offset, key, position)
+
+    def fetch_stats(self) -> dict[str, int]:
+        """Return what the process that fetches has done since it began, for all who use the cache.
+
+        Its numbers: "bytes" that came, of "requests" that were made, "retries" of them; "ahead",
+        bytes that nobody waited for yet; "hits" and "waits", how often bytes were here when a
+        worker asked, or not, and "waited_us", the microseconds that it waited; bytes "kept" now
+        of the "limit", and "evicted"; "pid", the process. Without shards in a store it is empty.
+
+        Raises:
+            DatasetError: there is no such process, and none can be started.
+        """
+        return self._options.files.fetch_stats()
 
     def images(
         self,
@@ -316,6 +382,15 @@ class ShardImages(ShardedDataset[Any]):
     def starts(self) -> Sequence[int]:
         """See `Shards.starts`."""
         return self.shards.starts
+
+    @property
+    def is_fetched(self) -> bool:  # type: ignore[override]
+        """See `Shards.is_fetched`."""
+        return self.shards.is_fetched
+
+    def expect(self, groups: Sequence[Any], then: Sequence[Any]) -> None:
+        """See ShardedDataset."""
+        self.shards.expect(groups, then)
 
     @property
     def nbytes(self) -> int:

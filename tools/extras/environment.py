@@ -26,7 +26,7 @@ TESTS = "-q -n 2 --variants sampled".split()
 MARKS = "not gpu and not evidence and not nightly and not alone"
 # Modules that tests import and most extras lack; a test that needs one is skipped there.
 OPTIONAL = (
-    "PIL albumentations cuda cv2 google_crc32c jax matplotlib mxnet nvtx paddle pandas "
+    "PIL albumentations cuda cv2 google_crc32c jax matplotlib mxnet nvtx obstore paddle pandas "
     "prometheus_client pyarrow ray rich simplejpeg sklearn tensorboard torch torchdata tqdm"
 ).split()
 _ABSENT = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))"

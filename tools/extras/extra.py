@@ -135,6 +135,7 @@ EXTRAS = (
             ),
         ),
     ),
+    Extra("remote", ("obstore",), ("tests/stores",)),
     Extra(
         "ray",
         ("ray",),

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, got
-from reader.files import open_regular
 from reader.shards.formats.array_record import (
     ArrayRecordShard,
     begins_array_record,
@@ -20,18 +19,21 @@ from reader.shards.formats.array_record import (
 from reader.shards.formats.compression import packed_of, stored_bytes
 from reader.shards.formats.files import list_files, open_files
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
-from reader.shards.formats.litdata import describes_litdata, open_litdata, read_litdata
-from reader.shards.formats.mds import describes_mds, open_mds, read_mds
-from reader.shards.formats.parquet import ParquetShard, begins_parquet, scan_parquet
-from reader.shards.formats.shard import (
-    Arrays,
-    ListedShard,
-    Options,
-    Shard,
-    ShardFile,
-    StoredBytes,
-    json_of,
+from reader.shards.formats.litdata import (
+    describes_litdata,
+    open_litdata,
+    opening_litdata,
+    read_litdata,
 )
+from reader.shards.formats.mds import describes_mds, open_mds, opening_mds, read_mds
+from reader.shards.formats.parquet import (
+    ParquetShard,
+    begins_parquet,
+    opening_parquet,
+    scan_parquet,
+)
+from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard
+from reader.shards.formats.stored import Files, ShardFile, StoredBytes
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tar_lists import describes_wids, read_energon, read_wids
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
@@ -43,6 +45,11 @@ _OF_MANY = re.compile(r"-[0-9]+-of-[0-9]+$")  # behind a suffix: "train.tfrecord
 
 
 _Open = Callable[[ShardFile, str, Arrays, Options], Shard]
+
+
+def _of_opening(file: ShardFile, _: str) -> list[tuple[int, int]]:
+    """Return where the bytes lie that opening a file reads: all, if it is compressed."""
+    return [(0, file.nbytes)] if packed_of(file.path)[1] else []
 
 
 class Format(NamedTuple):
@@ -61,6 +68,7 @@ class Format(NamedTuple):
         counts: returns how many samples files of a folder have, as another program says; of the
             folder, and whether all of it is asked for.
         has_blocks: whether samples may be blocks of tokens.
+        opening: returns where the bytes lie that opening a shard reads, of the file and its note.
     """
 
     name: str
@@ -70,16 +78,17 @@ class Format(NamedTuple):
     open: _Open
     describes: Callable[[Any], bool] | None = None
     read: Callable[[str, dict[str, Any], Options], list[ListedShard]] | None = None
-    list_folder: Callable[[str], list[ListedShard]] | None = None
-    counts: Callable[[str, bool], dict[str, int]] | None = None
+    list_folder: Callable[[str, Files], list[ListedShard]] | None = None
+    counts: Callable[[str, bool, Files], dict[str, int]] | None = None
     has_blocks: bool = False
+    opening: Callable[[ShardFile, str], list[tuple[int, int]]] = _of_opening
 
 
 def _opens(kind: Callable[[StoredBytes, Arrays, Options], Shard]) -> _Open:
     """Return what opens a shard of a class that reads the file's bytes, decompressed."""
 
     def open_shard(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
-        return kind(stored_bytes(file), arrays, options)
+        return kind(stored_bytes(file, options.files), arrays, options)
 
     return open_shard
 
@@ -105,7 +114,7 @@ FORMATS = {
             read_wids,
             counts=read_energon,
         ),
-        Format("mds", (), None, None, open_mds, describes_mds, read_mds),
+        Format("mds", (), None, None, open_mds, describes_mds, read_mds, opening=opening_mds),
         Format(
             "litdata",
             (),
@@ -115,6 +124,7 @@ FORMATS = {
             describes_litdata,
             read_litdata,
             has_blocks=True,
+            opening=opening_litdata,
         ),
         Format(
             "tfrecord",
@@ -123,7 +133,14 @@ FORMATS = {
             scan_tfrecord,
             _opens(TfRecordShard),
         ),
-        Format("parquet", (".parquet", ".pq"), begins_parquet, scan_parquet, _open_parquet),
+        Format(
+            "parquet",
+            (".parquet", ".pq"),
+            begins_parquet,
+            scan_parquet,
+            _open_parquet,
+            opening=opening_parquet,
+        ),
         Format("jsonl", (".jsonl", ".ndjson"), None, scan_json_lines, _opens(JsonLinesShard)),
         Format(
             "array_record",
@@ -144,7 +161,7 @@ def format_by_name(path: str) -> Format | None:
     return next((each for each in FORMATS.values() if plain.endswith(each.suffixes)), None)
 
 
-def find_format(path: str) -> Format | None:
+def find_format(path: str, files: Files) -> Format | None:
     """Return the format of a file, by its name or its first bytes; None: it has none of them.
 
     Raises:
@@ -156,8 +173,7 @@ def find_format(path: str) -> Format | None:
     if packed_of(path)[1]:
         return None
     try:
-        with open(path, "rb", opener=open_regular) as file:
-            head = file.read(_HEAD)
+        head = files.head(path, _HEAD)
     except OSError as error:
         raise ConfigError(f"the shard '{path}' cannot be read: {error}") from error
     return next((each for each in FORMATS.values() if each.begins and each.begins(head)), None)
@@ -173,10 +189,11 @@ def read_index(path: str, options: Options) -> tuple[Format, list[ListedShard]] 
     Raises:
         ConfigError: it cannot be read, or is of no known format.
     """
-    folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
+    is_folder = options.files.is_folder(path)
+    folder = path if is_folder else os.path.dirname(path)  # noqa: PTH120
     path = os.path.join(path, "index.json") if folder == path else path  # noqa: PTH118
     try:
-        index = json_of(path)
+        index = options.files.json(path)
     except FileNotFoundError:
         return None
     for found in FORMATS.values():

@@ -12,13 +12,8 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError, DatasetError
-from reader.shards.formats.shard import (
-    Options,
-    Shard,
-    ShardFile,
-    StoredBytes,
-    errors_of_library,
-)
+from reader.shards.formats.shard import Options, Shard, errors_of_library
+from reader.shards.formats.stored import ShardFile, StoredBytes
 
 __all__ = ["ArrayRecordShard", "begins_array_record", "scan_array_record"]
 
@@ -40,7 +35,7 @@ def scan_array_record(stored: StoredBytes, _: bool) -> dict[str, Any]:
         ConfigError: it is damaged, or array_record is not installed.
     """
     with errors_of_library(stored.path, ConfigError):
-        reader = _opened(stored.path)
+        reader = _opened(stored)
         count = reader.num_records()
         reader.close()  # raises where the file's end is damaged
     return {"count": np.array([count], np.int64)}
@@ -56,10 +51,10 @@ class ArrayRecordShard(Shard):
 
     def __init__(self, file: ShardFile, options: Options) -> None:
         super().__init__(file.path)
-        self._stored = StoredBytes(file)  # keeps the file open, which must be as it was
+        self._stored = options.files.stored(file)  # keeps the file open, which must be as it was
         self._has_fields = options.names is not None
         with errors_of_library(self.path, DatasetError):
-            self._reader = _opened(self.path)
+            self._reader = _opened(self._stored)
 
     def samples(self, positions: Sequence[int]) -> list[Any]:
         """See Shard: the bytes of a record; of fields that are wanted, a dict."""
@@ -76,13 +71,18 @@ class ArrayRecordShard(Shard):
         return 0, ""
 
 
-def _opened(path: str) -> Any:
+def _opened(stored: StoredBytes) -> Any:
     """Return the library's reader of a file."""
     try:
         from array_record.python.array_record_module import ArrayRecordReader
     except ImportError as error:
         raise ConfigError(
-            f"the shard '{path}' is read by array_record, which cannot be imported: {error}. Run:"
-            " pip install array_record"
+            f"the shard '{stored.path}' is read by array_record, which cannot be imported: {error}."
+            " Run: pip install array_record"
         ) from error
-    return ArrayRecordReader(path, options=_RANDOM, file_reader_buffer_size=_BUFFER)
+    if not isinstance(stored.source, str):
+        raise ConfigError(
+            f"the shard '{stored.path}' is read by array_record, which reads files of this machine:"
+            " copy it to a disk, or convert the shards (python -m reader shards convert)"
+        )
+    return ArrayRecordReader(stored.source, options=_RANDOM, file_reader_buffer_size=_BUFFER)

@@ -12,7 +12,7 @@ import zlib
 from typing import Any
 
 from reader.errors import ConfigError, DatasetError
-from reader.shards.formats.shard import ShardFile, StoredBytes
+from reader.shards.formats.stored import Files, ShardFile, StoredBytes
 
 __all__ = ["decompressed", "packed_of", "required_pyarrow", "stored_bytes"]
 
@@ -38,19 +38,19 @@ def packed_of(name: str) -> tuple[str, str]:
     return (stem + inner, how) if how else (name, "")
 
 
-def stored_bytes(file: ShardFile) -> StoredBytes:
+def stored_bytes(file: ShardFile, files: Files) -> StoredBytes:
     """Return the bytes of a shard, decompressed where its name says that it is compressed.
 
     Raises:
         DatasetError: it cannot be read, has changed, or is damaged.
         ConfigError: what decompresses it is not installed.
     """
-    stored = StoredBytes(file)
+    stored = files.stored(file)
     how = packed_of(file.path)[1]
     if not how:
         return stored
     content = decompressed(stored.read(0, stored.nbytes), how, None, file.path)
-    return StoredBytes(file, content)
+    return files.stored(file, content)
 
 
 def decompressed(content: bytes, how: str, nbytes: int | None, path: str) -> bytes:

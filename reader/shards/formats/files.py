@@ -13,19 +13,9 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError, DatasetError, got
-from reader.files import open_regular
-from reader.images.image_files import names_below
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
-from reader.shards.formats.shard import (
-    Arrays,
-    ListedShard,
-    Options,
-    Shard,
-    ShardFile,
-    StoredBytes,
-    inner_path,
-    shard_file,
-)
+from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard
+from reader.shards.formats.stored import Files, ShardFile, inner_path
 
 __all__ = ["FilesShard", "list_files", "open_files"]
 
@@ -33,7 +23,7 @@ _INDEX = "index.jsonl"
 _FILE, _BYTES = "file", "bytes"  # fields
 
 
-def list_files(folder: str) -> list[ListedShard]:
+def list_files(folder: str, files: Files) -> list[ListedShard]:
     """Return the shard that a folder is.
 
     Its arrays are those of `scan_json_lines` where there is an index.jsonl; else "names", the
@@ -44,25 +34,17 @@ def list_files(folder: str) -> list[ListedShard]:
         ConfigError: it cannot be read, or a link in it leads back to a folder that it lies in.
     """
     index = os.path.join(folder, _INDEX)  # noqa: PTH118
-    if os.path.lexists(index):
+    if files.has(index) or os.path.lexists(index):
         try:
-            arrays = scan_json_lines(StoredBytes(shard_file(index)), False)
+            arrays = scan_json_lines(files.stored(files.found([index])[0]), False)
         except (OSError, DatasetError) as error:
             raise ConfigError(f"'{index}' cannot be read: {error}") from error
         return [ListedShard(index, int(arrays.pop("count")[0]), arrays=arrays)]
-    names_in, loops = names_below(folder)
-    if loops:
-        raise ConfigError(
-            f"the link '{loops[0]}' leads back to a folder that it lies in: remove it, or write an"
-            f" {_INDEX} that names the files"
-        )
-    names = []
-    for inner, found in names_in.items():
-        part = os.path.relpath(inner, folder)
-        prefix = "" if part == os.curdir else f"{part}/"
-        if not any(each.startswith(".") for each in prefix.split("/")):
-            names += [os.fsencode(prefix + name) for name in found if not name.startswith(".")]
-    names.sort()
+    names = sorted(
+        os.fsencode(name)
+        for name in files.below(folder)
+        if not any(part.startswith(".") for part in name.split("/"))
+    )
     arrays = {
         "ends": np.cumsum([0, *map(len, names)], dtype=np.int64),
         "names": np.frombuffer(b"".join(names), np.uint8),
@@ -73,8 +55,8 @@ def list_files(folder: str) -> list[ListedShard]:
 def open_files(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
     """Return an open folder. DatasetError: its index.jsonl has changed."""
     lines = None
-    if file.path.endswith(f"/{_INDEX}") and os.path.isfile(file.path):  # noqa: PTH113
-        lines = JsonLinesShard(StoredBytes(file), arrays, options._replace(names=None))
+    if not len(arrays.get("ends", ())):  # in a set of several folders each array is there
+        lines = JsonLinesShard(options.files.stored(file), arrays, options._replace(names=None))
     return FilesShard(file.path, lines, arrays, options)
 
 
@@ -98,8 +80,10 @@ class FilesShard(Shard):
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: what the index says of a file, its path in the folder, and its bytes."""
         wants, found = self._options.wants, []
-        for position in positions:
-            row = self._row(position)
+        rows = [self._row(position) for position in positions]
+        if wants(_BYTES):
+            self._options.files.fetch([(self._file(row[_FILE]), [(0, -1)]) for row in rows])
+        for position, row in zip(positions, rows, strict=True):
             sample = {name: value for name, value in row.items() if wants(name)}
             if wants(_BYTES):
                 sample[_BYTES] = self._content(position, row[_FILE])
@@ -120,10 +104,13 @@ class FilesShard(Shard):
             f" {got(row)}"
         )
 
+    def _file(self, name: str) -> ShardFile:
+        """Return a file of which nothing is known but its name."""
+        return ShardFile(os.path.join(self._folder, name), -1, 0)  # noqa: PTH118
+
     def _content(self, position: int, name: str) -> bytes:
         try:
-            with open(inner_path(self._folder, name), "rb", opener=open_regular) as file:
-                return file.read()
+            return self._options.files.head(inner_path(self._folder, name), -1)
         except (OSError, ConfigError, ValueError) as error:  # ValueError: of a name with a NUL
             raise DatasetError(
                 f"file {position:,} of '{self.path}' cannot be read: {error}. Put it there, or"

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from reader.errors import DatasetError
-from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
+from reader.shards.formats.shard import Arrays, Options, Shard
+from reader.shards.formats.stored import StoredBytes
 
 __all__ = ["JsonLinesShard", "scan_json_lines"]
 
@@ -93,6 +94,11 @@ class JsonLinesShard(Shard):
     def names(self, position: int) -> list[str]:
         """See Shard."""
         return list(self._sample(position))
+
+    def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:
+        """See Shard."""
+        begins = [(self._places[k], self._nbytes[k]) for k in positions]
+        return [(place, place + nbytes) for place, nbytes in begins]
 
     def origin(self, position: int) -> tuple[int, str]:
         """See Shard."""

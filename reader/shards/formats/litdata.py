@@ -28,15 +28,12 @@ from reader.shards.formats.shard import (
     Options,
     PlacedShard,
     Shard,
-    ShardFile,
-    StoredBytes,
     errors_of_library,
-    inner_path,
     read_places,
-    shard_file,
 )
+from reader.shards.formats.stored import Files, ShardFile, StoredBytes, inner_path
 
-__all__ = ["describes_litdata", "open_litdata", "read_litdata"]
+__all__ = ["describes_litdata", "open_litdata", "opening_litdata", "read_litdata"]
 
 _NUMBER = np.dtype("<u4")
 _PROTOCOL = 1  # of a tree's description
@@ -69,8 +66,8 @@ def read_litdata(folder: str, index: dict[str, Any], options: Options) -> list[L
     try:
         config = index["config"]
         note = _note(config, index["chunks"], options)
-        found = [_listed(folder, each, note, config) for each in index["chunks"]]
-        if found and not (note["is_tokens"] or _has_rows(found[0].path)):
+        found = [_listed(folder, each, note, config, options.files) for each in index["chunks"]]
+        if found and not (note["is_tokens"] or _has_rows(found[0].path, options.files)):
             SampleTree(note["tree"], note["serializers"], options)  # refuses what is not known
     except ConfigError as error:
         raise ConfigError(f"'{name}': {error}") from error
@@ -121,13 +118,17 @@ def _note(config: dict[str, Any], chunks: list[Any], options: Options) -> dict[s
 
 
 def _listed(
-    folder: str, chunk: dict[str, Any], note: dict[str, Any], config: dict[str, Any]
+    folder: str,
+    chunk: dict[str, Any],
+    note: dict[str, Any],
+    config: dict[str, Any],
+    files: Files,
 ) -> ListedShard:
     count = operator.index(chunk["chunk_size"])
     path = inner_path(folder, str(chunk["filename"]))
     plain = path.replace(f".{config['compression']}.", ".") if note["level"] == "chunk" else path
     said = {**note, "count": count, "is_packed": plain != path}
-    if plain != path and not os.path.exists(path) and os.path.exists(plain):  # noqa: PTH110
+    if plain != path and not files.is_here(path) and files.is_here(plain):
         path, said["is_packed"] = plain, False  # LitData has decompressed it already
     samples = count
     if note["is_tokens"]:
@@ -139,10 +140,10 @@ def _listed(
     return ListedShard(path, samples, json.dumps(said))
 
 
-def _has_rows(path: str) -> bool:
+def _has_rows(path: str, files: Files) -> bool:
     """Whether a chunk has rows of Arrow in its samples' place."""
     try:
-        return _rows_of(StoredBytes(shard_file(path))) is not None
+        return _rows_of(files.stored(files.found([path])[0])) is not None
     except (OSError, DatasetError):  # it is told of when it is opened
         return False
 
@@ -159,15 +160,15 @@ def _rows_of(stored: StoredBytes) -> tuple[int, int] | None:
 def open_litdata(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
     """Return an open chunk. DatasetError: it is damaged."""
     said: dict[str, Any] = json.loads(note)
-    stored, count = StoredBytes(file), said["count"]
+    stored, count = options.files.stored(file), said["count"]
     if said["is_packed"]:
         content = decompressed(stored.read(0, stored.nbytes), "zstd", None, file.path)
-        stored = StoredBytes(file, content)
+        stored = options.files.stored(file, content)
     rows = None if said["is_tokens"] else _rows_of(stored)
     if rows is not None:
         return _RowsShard(file, stored, rows, count, options)
     if said["level"] == "batch":
-        stored, places = _of_batches(file, stored, count)
+        stored, places = _of_batches(file, stored, count, options.files)
     else:
         places = read_places(stored, count, _NUMBER.itemsize * (count + 2), stored.nbytes)
     if said["is_tokens"]:
@@ -175,8 +176,17 @@ def open_litdata(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
     return _TreesShard(stored, places, said, options)
 
 
+def opening_litdata(file: ShardFile, note: str) -> list[tuple[int, int]]:
+    """Return where the bytes lie that opening a chunk reads: the places and its end, or all."""
+    said = json.loads(note)
+    if said["is_packed"] or said["level"] == "batch":
+        return [(0, file.nbytes)]
+    head = min(_NUMBER.itemsize * (said["count"] + 2), file.nbytes)
+    return [(0, head), (max(head, file.nbytes - _TAIL.size), file.nbytes)]
+
+
 def _of_batches(
-    file: ShardFile, stored: StoredBytes, count: int
+    file: ShardFile, stored: StoredBytes, count: int, files: Files
 ) -> tuple[StoredBytes, npt.NDArray[Any]]:
     """Return the samples of a chunk that is compressed by batches, and where each begins."""
     magic, version, _, samples, _, batches = _HEAD.unpack(stored.read(0, _HEAD.size))
@@ -201,7 +211,7 @@ def _of_batches(
             f"the shard '{file.path}' is damaged: its batches are not those of its samples. Fetch"
             " it again, or write it anew"
         )
-    return StoredBytes(file, b"".join(parts)), places
+    return files.stored(file, b"".join(parts)), places
 
 
 # -- trees -----------------------------------------------------------------------------------------

@@ -21,19 +21,10 @@ import numpy as np
 from reader.errors import ConfigError, DatasetError, got
 from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of, holds_file, size_of
-from reader.shards.formats.shard import (
-    ListedShard,
-    Options,
-    PlacedShard,
-    Shard,
-    ShardFile,
-    StoredBytes,
-    inner_path,
-    read_places,
-    shard_file,
-)
+from reader.shards.formats.shard import ListedShard, Options, PlacedShard, Shard, read_places
+from reader.shards.formats.stored import ShardFile, StoredBytes, inner_path
 
-__all__ = ["describes_mds", "open_mds", "read_mds"]
+__all__ = ["describes_mds", "open_mds", "opening_mds", "read_mds"]
 
 _NUMBER = np.dtype("<u4")
 _VERSION = 2
@@ -89,7 +80,7 @@ def _listed(folder: str, shard: dict[str, Any], options: Options) -> ListedShard
     parts = ["data"] if kind == "mds" else ["data", "meta"]
     packed = str(shard["compression"] or "").partition(":")[0]
     paths = [inner_path(folder, str(shard[f"raw_{part}"]["basename"])) for part in parts]
-    if packed and not all(map(os.path.exists, paths)):
+    if packed and not all(map(options.files.is_here, paths)):
         paths = [inner_path(folder, str(shard[f"zip_{part}"]["basename"])) for part in parts]
         note["packed"] = packed
         note["nbytes"] = [int(shard[f"raw_{part}"]["bytes"]) for part in parts]
@@ -134,7 +125,7 @@ def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
         return _MdsShard(data, said, options)
     meta_path = said["meta"]
     try:
-        meta = shard_file(meta_path)
+        (meta,) = options.files.found([meta_path])
     except OSError as error:
         raise DatasetError(f"'{meta_path}' cannot be opened: {error}") from error
     if said["meta_nbytes"] not in (None, meta.nbytes):
@@ -145,14 +136,23 @@ def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
     return _TextShard(data, _stored(meta, said, 1, options), said)
 
 
+def opening_mds(file: ShardFile, note: str) -> list[tuple[int, int]]:
+    """Return where the bytes lie that opening a shard reads: the places, or all."""
+    said = json.loads(note)
+    if "packed" in said:
+        return [(0, file.nbytes)]
+    head = _NUMBER.itemsize * (said["count"] + 2) if said["kind"] == "mds" else 0
+    return [(0, min(head, file.nbytes))]
+
+
 def _stored(file: ShardFile, said: dict[str, Any], part: int, options: Options) -> StoredBytes:
     """Return the bytes of one of a shard's files, decompressed."""
-    stored = StoredBytes(file)
+    stored = options.files.stored(file)
     if "packed" not in said:
         return stored
     nbytes = said["nbytes"][part]
     content = decompressed(stored.read(0, stored.nbytes), said["packed"], nbytes, file.path)
-    found = StoredBytes(file, content)
+    found = options.files.stored(file, content)
     if options.check:  # all of it was read
         _compare_sums(found, said["sums"][part])
     return found

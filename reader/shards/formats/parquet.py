@@ -17,20 +17,14 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, DatasetError
 from reader.shards.formats.compression import required_pyarrow
-from reader.shards.formats.shard import (
-    UNIT_ENDS,
-    Arrays,
-    Options,
-    Shard,
-    ShardFile,
-    StoredBytes,
-    errors_of_library,
-)
+from reader.shards.formats.shard import UNIT_ENDS, Arrays, Options, Shard, errors_of_library
+from reader.shards.formats.stored import ShardFile, StoredBytes
 
-__all__ = ["ParquetShard", "begins_parquet", "row_dicts", "scan_parquet"]
+__all__ = ["ParquetShard", "begins_parquet", "opening_parquet", "row_dicts", "scan_parquet"]
 
 _MAGIC = b"PAR1"
 _LISTS = ("_metadata", "_common_metadata")  # files that name the row groups of others, or none
+_FOOTER = 1 << 16  # bytes, in most files
 _KEPT = 2  # row groups of a file, however large
 _KEPT_NBYTES = 1 << 22  # of them, beyond which no others are kept; a process opens 64 files
 _MOST_ROWS = 1 << 32  # of a row group
@@ -49,7 +43,7 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
     Raises:
         ConfigError: it is damaged, or has two columns of one name.
     """
-    with errors_of_library(stored.path, ConfigError), _opened(stored.path, False) as file:
+    with errors_of_library(stored.path, ConfigError), _opened(stored, False) as file:
         metadata = file.metadata
         groups = range(0 if os.path.basename(stored.path) in _LISTS else metadata.num_row_groups)  # noqa: PTH119
         rows = [metadata.row_group(group).num_rows for group in groups]
@@ -74,6 +68,11 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
     }
 
 
+def opening_parquet(file: ShardFile, _: str) -> list[tuple[int, int]]:
+    """Return where the bytes lie that opening a file reads: its end, in most files."""
+    return [(max(0, file.nbytes - _FOOTER), file.nbytes)]
+
+
 class ParquetShard(Shard):
     """An open Parquet file.
 
@@ -87,10 +86,10 @@ class ParquetShard(Shard):
 
     def __init__(self, file: ShardFile, arrays: Arrays, options: Options) -> None:
         super().__init__(file.path)
-        self._stored = StoredBytes(file)  # keeps the file open, which must be as it was
+        self._stored = options.files.stored(file)  # keeps the file open, which must be as it was
         self._ends = arrays[UNIT_ENDS]
         with errors_of_library(self.path, DatasetError):
-            self._file = _opened(self.path, options.check)
+            self._file = _opened(self._stored, options.check)
             self._columns = self._file.schema_arrow.names
         self._chosen = [name for name in self._columns if options.wants(name)]
         self._options = options
@@ -110,6 +109,22 @@ class ParquetShard(Shard):
                 for row, sample in zip(rows.tolist(), samples, strict=True):
                     found[row] = sample
         return found
+
+    def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:
+        """See Shard: the columns of their row groups that are wanted."""
+        groups = np.unique(np.searchsorted(self._ends, np.asarray(positions), "right")).tolist()
+        found = []
+        with errors_of_library(self.path, DatasetError):
+            for group in groups:
+                if group in self._groups:
+                    continue
+                row_group = self._file.metadata.row_group(group)
+                for column in map(row_group.column, range(row_group.num_columns)):
+                    if column.path_in_schema.partition(".")[0] in self._chosen:
+                        places = (column.dictionary_page_offset, column.data_page_offset)
+                        begin = min(place for place in places if place is not None)
+                        found.append((begin, begin + column.total_compressed_size))
+        return [(begin, end) for begin, end in found if 0 <= begin < end <= self._stored.nbytes]
 
     def read_ahead(self) -> None:
         """See Shard: a row group is read whole, and others may not be wanted."""
@@ -185,10 +200,10 @@ def _arrays(column: Any) -> list[Any] | None:
     return [numbers[begin:end] for begin, end in pairwise(ends)]
 
 
-def _opened(path: str, check: bool) -> Any:
+def _opened(stored: StoredBytes, check: bool) -> Any:
     """Return an open file; `check`: whether sums of pages are compared, if this pyarrow can."""
-    required_pyarrow(f"'{path}' is a Parquet file")
+    required_pyarrow(f"'{stored.path}' is a Parquet file")
     from pyarrow import parquet
 
     can_check = _CHECKS in inspect.signature(parquet.ParquetFile).parameters
-    return parquet.ParquetFile(path, **({_CHECKS: True} if check and can_check else {}))
+    return parquet.ParquetFile(stored.source, **({_CHECKS: True} if check and can_check else {}))

@@ -17,7 +17,8 @@ import numpy as np
 
 from reader._core.shards.tar_members import TarMembers
 from reader.errors import ConfigError, DatasetError, printable
-from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
+from reader.shards.formats.shard import Arrays, Options, Shard
+from reader.shards.formats.stored import StoredBytes
 from reader.shards.formats.tar_lists import listed_members
 
 __all__ = ["TarShard", "begins_tar", "scan_tar"]
@@ -34,6 +35,7 @@ _NUMBER = re.compile(rb" *([0-7]+)[ \0]*")
 _BLANKS = b" " * (_KIND_AT - _SUM_AT)
 _ADLER = 65521
 _BEHIND = 1 << 16  # bytes behind the end that are looked at
+_NEAR = 1 << 16  # bytes between members of a sample that are fetched with them
 _COMPARED = 64  # members of a list whose headers are read
 
 
@@ -282,6 +284,19 @@ class TarShard(Shard):
                 f"the index of the shard '{self.path}' is damaged: {error}. Remove that, and it"
                 " is made again"
             ) from error
+
+    def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:
+        """See Shard: from its first member that is wanted to its last."""
+        starts, places, nbytes = (self._arrays[name] for name in ("starts", "places", "nbytes"))
+        found = []
+        for position in positions:
+            begin, end = starts[position : position + 2].tolist()
+            members = zip(places[begin:end].tolist(), nbytes[begin:end].tolist(), strict=True)
+            parts = [(place, place + size) for place, size in members]
+            first, last = min(parts)[0], max(map(max, parts))
+            total = sum(end - begin for begin, end in parts)
+            found += [(first, last)] if last - first <= 2 * total + _NEAR else parts
+        return found
 
     def names(self, position: int) -> list[str]:
         """See Shard."""

@@ -14,7 +14,8 @@ from typing import Any
 from reader.checks import refuse_url
 from reader.errors import ConfigError
 from reader.files import open_regular
-from reader.shards.formats.shard import ListedShard, Options, StoredBytes, inner_path, json_of
+from reader.shards.formats.shard import ListedShard, Options
+from reader.shards.formats.stored import Files, StoredBytes, inner_path
 
 __all__ = ["describes_wids", "listed_members", "read_energon", "read_wids"]
 
@@ -50,25 +51,26 @@ def read_wids(folder: str, index: dict[str, Any], _: Options) -> list[ListedShar
     return found
 
 
-def read_energon(folder: str, is_whole: bool) -> dict[str, int]:
+def read_energon(folder: str, is_whole: bool, files: Files) -> dict[str, int]:
     """Return how many samples tar files of a folder have, by path, where Energon has said it.
 
     Args:
         folder: of the files.
         is_whole: whether all files of it are asked for.
+        files: how it is read.
 
     Raises:
         ConfigError: all are, and Energon has split them; or what it says cannot be read.
     """
     place = os.path.join(folder, _ENERGON)  # noqa: PTH118
-    if is_whole and os.path.exists(os.path.join(place, _SPLITS)):  # noqa: PTH110, PTH118
+    if is_whole and files.has(os.path.join(place, _SPLITS)):  # noqa: PTH118
         raise ConfigError(
             f"the folder '{folder}' has shards of several splits, and {_ENERGON}/{_SPLITS} says"
             f" which are of which: pass those of one, such as '{folder}/train-{{000..099}}.tar'"
         )
     path = os.path.join(place, _COUNTS)  # noqa: PTH118
     try:
-        said = json_of(path)["shard_counts"]
+        said = files.json(path)["shard_counts"]
         return {_path_of(path, folder, name): operator.index(n) for name, n in said.items()}
     except FileNotFoundError:
         return {}

@@ -17,7 +17,8 @@ import numpy as np
 
 from reader._core.shards.tf_example import features_of
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.shards.formats.shard import Arrays, Options, Shard, StoredBytes
+from reader.shards.formats.shard import Arrays, Options, Shard
+from reader.shards.formats.stored import StoredBytes
 
 __all__ = ["TfRecordShard", "begins_tfrecord", "record_of", "scan_tfrecord"]
 
@@ -114,6 +115,11 @@ class TfRecordShard(Shard):
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: a list by feature; of one that is encoded, its only bytes."""
         return list(map(self._sample, positions))
+
+    def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:
+        """See Shard."""
+        begins = [(self._places[k], self._nbytes[k]) for k in positions]
+        return [(place, place + nbytes + _SUM.size) for place, nbytes in begins]
 
     def _sample(self, position: int) -> dict[str, Any]:
         found = self._features(position, self._options.names)

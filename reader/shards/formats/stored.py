@@ -1,0 +1,259 @@
+"""The files of shards: how they are found, and read by places.
+
+Imports the errors, how files are opened, and paths. An open file belongs to one process; its
+threads may read from it at once, since every read names its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from reader.errors import ConfigError, DatasetError
+from reader.files import open_regular
+from reader.images.image_files import names_below
+from reader.shards.paths import files_in, named
+
+__all__ = ["Files", "ShardFile", "StoredBytes", "inner_path", "json_of", "shard_file"]
+
+_MOST_JSON = 1 << 30  # bytes of an index
+_MOST_AHEAD = 1 << 28  # bytes of a file that is read into the system's cache before it is asked for
+_AHEAD = 1 << 19  # bytes: of a longer part Linux reads the beginning alone
+
+
+class ShardFile(NamedTuple):
+    """A file of a set, as it was when its index was made.
+
+    Attributes:
+        path: of it.
+        nbytes: of it.
+        mtime_ns: when it was changed last, in nanoseconds.
+    """
+
+    path: str
+    nbytes: int
+    mtime_ns: int
+
+
+def shard_file(path: str) -> ShardFile:
+    """Return a file as it is now. OSError: it cannot be read."""
+    found = os.stat(path)  # noqa: PTH116
+    return ShardFile(path, found.st_size, found.st_mtime_ns)
+
+
+def json_of(path: str) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: it cannot be read, or holds no JSON.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            if nbytes > _MOST_JSON:
+                raise ConfigError(
+                    f"'{path}' has {nbytes:,} bytes, and the most is {_MOST_JSON:,}: write fewer"
+                    " and larger shards"
+                )
+            return json.loads(file.read())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"'{path}' is damaged: {error}. Fetch it again, or write the shards anew"
+        ) from error
+
+
+def inner_path(folder: str, name: str) -> str:
+    """Return the path of a file that an index names. ConfigError: it is outside of the folder."""
+    if os.path.isabs(name) or ".." in name.split("/"):  # noqa: PTH117
+        raise ConfigError(f"it names the file '{name}', which is outside of its folder")
+    return os.path.join(folder, name)  # noqa: PTH118
+
+
+class Files:
+    """How the files of a set are found and read: those of this machine."""
+
+    def named(self, part: str) -> list[str]:
+        """Return the files and folders that a path or pattern names. See `reader.shards.paths`."""
+        return named(part)
+
+    def stored(self, file: ShardFile, content: bytes | None = None) -> StoredBytes:
+        """Return the bytes of a file, or of what it is decompressed to. See `StoredBytes`."""
+        return StoredBytes(file, content)
+
+    def found(self, paths: Sequence[str]) -> list[ShardFile]:
+        """Return files as they are now. OSError: one cannot be read; it names that."""
+        found = []
+        for path in paths:
+            try:
+                found.append(shard_file(path))
+            except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
+                raise OSError(f"the shard '{path}' cannot be read: {error}") from error
+        return found
+
+    def json(self, path: str) -> Any:
+        """Return what a JSON file holds. See `json_of`."""
+        return json_of(path)
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file."""
+        return os.path.exists(path)  # noqa: PTH110
+
+    def is_here(self, path: str) -> bool:
+        """Whether there is a file on this machine."""
+        return os.path.exists(path)  # noqa: PTH110
+
+    def is_file(self, path: str) -> bool:
+        """Whether a path is that of a file."""
+        return os.path.isfile(path)  # noqa: PTH113
+
+    def entries(self, folder: str) -> list[str]:
+        """Return the files, links and other entries of a folder. See `files_in`."""
+        return files_in(folder)
+
+    def indexed_folders(self, folder: str) -> list[str]:
+        """Return the folders in a folder that have an index.json."""
+        with os.scandir(folder) as entries:
+            inner = sorted(each.path for each in entries if each.is_dir())
+        return [each for each in inner if self.has(os.path.join(each, "index.json"))]  # noqa: PTH118
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a path is that of a folder."""
+        return os.path.isdir(path)  # noqa: PTH112
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths in a folder of all files below it.
+
+        Raises:
+            ConfigError: it cannot be read, or a link in it leads back to a folder that it lies in.
+        """
+        names_in, loops = names_below(folder)
+        if loops:
+            raise ConfigError(
+                f"the link '{loops[0]}' leads back to a folder that it lies in: remove it, or write"
+                " an index.jsonl that names the files"
+            )
+        found = []
+        for inner, names in names_in.items():
+            part = os.path.relpath(inner, folder)
+            found += [name if part == os.curdir else f"{part}/{name}" for name in names]
+        return found
+
+    def fetch_stats(self) -> dict[str, int]:
+        """Return what was fetched. See `Shards.fetch_stats`."""
+        return {}
+
+    def expect(self, groups: list[list[ShardFile]], then: list[list[ShardFile]]) -> None:
+        """Take the order in which files will be read. See `ShardedDataset.expect`."""
+
+    def fetch(self, wanted: Sequence[tuple[ShardFile, Sequence[tuple[int, int]]]]) -> None:
+        """Have bytes fetched together that are read next: where they begin and end in files."""
+
+    def head(self, path: str, nbytes: int) -> bytes:
+        """Return the first bytes of a file; -1: all. OSError, ValueError: it cannot be read."""
+        with open(path, "rb", opener=open_regular) as file:
+            return file.read(nbytes)
+
+
+class StoredBytes:
+    """The bytes of a shard, read by their place.
+
+    Args:
+        file: the file; it must be as it was.
+        content: what it is decompressed to; None: it is read as it lies.
+
+    Raises:
+        DatasetError: it cannot be opened, or has changed.
+    """
+
+    def __init__(self, file: ShardFile, content: bytes | None = None) -> None:
+        self.path = file.path
+        self._content = content
+        self.unpacked_nbytes = 0 if content is None else len(content)
+        self._fd = -1
+        try:
+            self._fd = open_regular(file.path)
+            found = os.fstat(self._fd)
+        except OSError as error:
+            raise DatasetError(f"the shard '{file.path}' cannot be opened: {error}") from error
+        self.nbytes = found.st_size if content is None else len(content)
+        self._file = file
+        self._compare(found)
+
+    @property
+    def source(self) -> Any:
+        """What a library opens the file by: its path, or an object that it reads."""
+        return self.path
+
+    @property
+    def mtime_ns(self) -> int:
+        """When the file was changed last, in nanoseconds."""
+        return self._file.mtime_ns
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the file, open as long as this is; -1: its bytes lie in memory."""
+        return self._fd if self._content is None else -1
+
+    def check_unchanged(self) -> None:
+        """Raise DatasetError where the file is not as it was, unless all of it was read."""
+        if self._content is None:
+            self._compare(os.fstat(self._fd))
+
+    def read_ahead(self) -> None:
+        """Have the system read the file into its cache, if it is not large; does not wait."""
+        if self._content is None and self.nbytes <= _MOST_AHEAD:
+            with suppress(OSError):  # a file system that has no such cache
+                for place in range(0, self.nbytes, _AHEAD):
+                    os.posix_fadvise(self._fd, place, _AHEAD, os.POSIX_FADV_WILLNEED)
+
+    def _compare(self, found: os.stat_result) -> None:
+        if (found.st_size, found.st_mtime_ns) != self._file[1:]:
+            raise DatasetError(
+                f"the shard '{self.path}' has changed since its index was made: it had"
+                f" {self._file.nbytes:,} bytes, and has {found.st_size:,}. Leave the files as they"
+                " are while they are read, or make the dataset anew"
+            )
+
+    def __del__(self) -> None:
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    def read(self, place: int, nbytes: int) -> bytes:
+        """Return some bytes. DatasetError: the file does not have them."""
+        if not 0 <= place <= place + nbytes <= self.nbytes:
+            raise DatasetError(
+                f"the shard '{self.path}' is damaged: bytes {place:,} to {place + nbytes:,} are"
+                f" named, and it has {self.nbytes:,}"
+            )
+        if self._content is not None:
+            return self._content[place : place + nbytes]
+        return self._read(place, nbytes)
+
+    def _read(self, place: int, nbytes: int) -> bytes:
+        """Return bytes that the file has, where it lies."""
+        try:
+            found = os.pread(self._fd, nbytes, place)
+            while len(found) < nbytes:  # a signal came, or the file was cut
+                more = os.pread(self._fd, nbytes - len(found), place + len(found))
+                if not more:
+                    raise DatasetError(
+                        f"the shard '{self.path}' ends at {os.fstat(self._fd).st_size:,}, and had"
+                        f" {self.nbytes:,} bytes when it was opened"
+                    )
+                found += more
+        except OSError as error:  # of a disk, or of a network
+            raise DatasetError(
+                f"the shard '{self.path}' cannot be read at {place:,}: {error}"
+            ) from error
+        return found

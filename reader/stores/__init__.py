@@ -1,0 +1,1 @@
+"""Files that lie in object stores, fetched by one process of a machine."""

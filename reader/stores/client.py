@@ -1,0 +1,358 @@
+"""What processes of a training ask the one that fetches: bytes of objects, lists, what comes next.
+
+Imports the cache and its messages. Each thread has a connection of its own, which is closed with
+the thread or the cache; in a forked process it is made anew. What was handed out is kept for a
+while, and read again without asking.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reader.errors import ConfigError, DatasetError
+from reader.stores.messages import receive, send
+from reader.stores.shard_cache import ShardCache
+
+__all__ = ["Ranges", "RemoteObject", "Store"]
+
+_MOST_HELD = 256  # pieces of a thread
+_MOST_HELD_NBYTES = 256 << 20
+_ATTEMPTS = 4  # of a request whose process was killed
+_AT_ONCE = 64  # ranges of a request
+_STATS = {"do": "stats"}
+_CONNECTION = "connection"  # what a thread has of a cache
+
+_REMEDIES = {
+    "missing": "is not there: look at the name, and whether the store lists it",
+    "no bucket": "lies in a bucket or container that is not there",
+    "refused": (
+        "is refused by the store: set the credentials of an account that may read it (such as"
+        " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or pass store={'skip_signature': True} for"
+        " what everybody may read"
+    ),
+    "expired": "is refused by the store: the credentials have expired. Get new ones, and go on",
+    "region": "lies in another region: pass store={'region': ...}, or set AWS_REGION",
+    "changed": (
+        "has changed since its index was made. Leave objects as they are while they are read, or"
+        " make the dataset anew"
+    ),
+    "option": "cannot be read with these options of store=",
+    "later": (
+        "could not be fetched in time: the network or the store fails. Pass store={'timeout': ...},"
+        " in seconds, to try for longer"
+    ),
+}
+
+
+class RemoteObject(NamedTuple):
+    """An object of a store.
+
+    Attributes:
+        key: of it.
+        nbytes: that it has; -1: not known.
+        version: a number of its version; 0: not known.
+    """
+
+    key: str
+    nbytes: int = -1
+    version: int = 0
+
+
+Ranges = Sequence[tuple[int, int]]  # where bytes begin and end; an end of -1 is the object's
+
+
+class _Held(NamedTuple):
+    """A piece that was handed out: bytes of the object of a name."""
+
+    name: str
+    begin: int
+    end: int
+    fd: int
+
+
+class _Pieces:
+    """Those of one object, of one version, by where they begin."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.begins: list[int] = []
+        self.all: list[_Held] = []
+
+
+class _Connection:
+    """A thread's connection to the process that fetches, and what it was given.
+
+    Attributes:
+        pid: of the process that made it: one that was forked needs its own.
+    """
+
+    def __init__(self, cache: ShardCache) -> None:
+        self.pid = os.getpid()
+        self._socket = cache.connected()
+        self._stores: dict[str, int] = {}
+        self._held: dict[_Held, None] = {}  # the oldest first
+        self._of: dict[str, _Pieces] = {}
+        self._nbytes = 0
+
+    def ask(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Return the answer. EOFError, OSError: the process has ended."""
+        send(self._socket, message)
+        return receive(self._socket)
+
+    def number_of(self, store: Store) -> int:
+        """Return the number by which the process knows a store."""
+        number = self._stores.get(store.identity)
+        if number is None:
+            answer, _ = self.ask({"do": "store", "root": store.root, "options": store.options})
+            number = self._stores[store.identity] = store.checked(answer)["store"]
+        return number
+
+    def held(self, name: str, place: int) -> _Held | None:
+        """Return the piece that has a byte of an object, if it is here."""
+        pieces = self._of.get(name)
+        if pieces is None:
+            return None
+        number = bisect.bisect_right(pieces.begins, place)
+        if not number:
+            return None
+        piece = pieces.all[number - 1]
+        return piece if place < piece.end else None
+
+    def holds(self, name: str, begin: int, end: int) -> bool:
+        """Whether all bytes of a range are here."""
+        while begin < end:
+            piece = self.held(name, begin)
+            if piece is None:
+                return False
+            begin = piece.end
+        return True
+
+    def hold(self, piece: _Held, version: str) -> None:
+        """Keep a piece for a while. DatasetError: the object has another version than before."""
+        pieces = self._of.get(piece.name)
+        if pieces is None:
+            pieces = self._of[piece.name] = _Pieces(version)
+        if pieces.version != version:
+            os.close(piece.fd)
+            for old in list(pieces.all):
+                self._release(old)
+            raise DatasetError(f"'{piece.name.rpartition(' ')[0]}' {_REMEDIES['changed']}")
+        if self.holds(piece.name, piece.begin, piece.end):
+            os.close(piece.fd)
+            return
+        number = bisect.bisect_left(pieces.begins, piece.begin)
+        while number < len(pieces.all) and pieces.all[number].end <= piece.end:
+            self._release(pieces.all[number])  # of one that was on its way, or fetched alone
+        pieces = self._of.setdefault(piece.name, pieces)
+        pieces.begins.insert(number, piece.begin)
+        pieces.all.insert(number, piece)
+        self._held[piece] = None
+        self._nbytes += piece.end - piece.begin
+        while len(self._held) > _MOST_HELD or self._nbytes > _MOST_HELD_NBYTES:
+            oldest = next(iter(self._held))
+            if oldest is piece:
+                break
+            self._release(oldest)
+
+    def _release(self, piece: _Held) -> None:
+        del self._held[piece]
+        pieces = self._of[piece.name]
+        number = pieces.all.index(piece)
+        del pieces.all[number], pieces.begins[number]
+        if not pieces.all:
+            del self._of[piece.name]
+        self._nbytes -= piece.end - piece.begin
+        os.close(piece.fd)
+
+    def __del__(self) -> None:
+        for piece in getattr(self, "_held", ()):
+            os.close(piece.fd)
+        if hasattr(self, "_socket"):
+            self._socket.close()
+
+
+class Store:
+    """A bucket, container or host, read through the process that fetches for a cache.
+
+    Args:
+        root: of it, such as "s3://bucket".
+        options: of its client.
+        cache: where bytes are kept.
+    """
+
+    def __init__(self, root: str, options: dict[str, Any], cache: ShardCache) -> None:
+        self.root, self.options, self.cache = root, options, cache
+        self.identity = json.dumps([root, options], sort_keys=True, default=repr)
+
+    def listed(self, prefix: str) -> list[RemoteObject]:
+        """Return all objects below a prefix, by key. DatasetError: they cannot be listed."""
+        answer, _ = self._asked({"do": "list", "prefix": prefix})
+        return sorted(RemoteObject(*each) for each in answer["objects"])
+
+    def metas(self, keys: Sequence[str]) -> list[RemoteObject | None]:
+        """Return bytes and versions of objects; None: of those that are not there."""
+        from reader.stores.fetcher.object_store import number_of
+
+        found: list[RemoteObject | None] = []
+        for begin in range(0, len(keys), _AT_ONCE * 16):
+            part = keys[begin : begin + _AT_ONCE * 16]
+            answer, _ = self._asked({"do": "meta", "objects": part})
+            found += [
+                None if said is None else RemoteObject(key, said[0], number_of(said[1]))
+                for key, said in zip(part, answer["objects"], strict=True)
+            ]
+        return found
+
+    def order(
+        self,
+        name: str,
+        objects: Sequence[RemoteObject],
+        groups: Sequence[Sequence[int]],
+        then: Sequence[Sequence[int]],
+    ) -> None:
+        """Tell in which order objects will be read. See `Future.tell`."""
+        message = {"do": "order", "name": name, "objects": objects, "groups": groups, "then": then}
+        self._asked(message)
+
+    def stats(self) -> dict[str, int]:
+        """Return what was fetched and kept by the process, for all who use the cache."""
+        return self._asked(_STATS)[0]
+
+    def read(self, of: RemoteObject, begin: int, end: int, is_near: bool = False) -> bytes:
+        """Return some bytes of an object; `end` -1: to its end.
+
+        Raises:
+            DatasetError: they cannot be had; it says why, and what to do.
+        """
+        if end < 0:
+            end = self.fetch([(of, [(begin, end)])], is_near=True)[of]
+        name, parts, at = self._name(of), [], begin
+        while at < end:
+            piece = self._connection().held(name, at)
+            if piece is None:
+                self.fetch([(of, [(at, end)])], is_near)
+                piece = self._connection().held(name, at)
+                if piece is None:  # it was too much to be kept at once
+                    raise DatasetError(f"'{self.root}/{of.key}' was not given from {at:,} on")
+            count = min(end, piece.end) - at
+            part = os.pread(piece.fd, count, at - piece.begin)
+            if len(part) != count:
+                raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
+            parts.append(part)
+            at += count
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def fetch(
+        self, wanted: Sequence[tuple[RemoteObject, Ranges]], is_near: bool = False
+    ) -> dict[RemoteObject, int]:
+        """Have bytes fetched together, so that they are here when they are read.
+
+        Args:
+            wanted: objects, and the bytes of each.
+            is_near: whether others beside them will be wanted.
+
+        Returns:
+            How many bytes the objects have that were asked for.
+        """
+        connection = self._connection()
+        parts: list[tuple[RemoteObject, int, int]] = []
+        for of, ranges in wanted:
+            name = self._name(of)
+            parts += [
+                (of, begin, end)
+                for begin, end in ranges
+                if end < 0 or not connection.holds(name, begin, end)
+            ]
+        found: dict[RemoteObject, int] = {}
+        for first in range(0, len(parts), _AT_ONCE):
+            found |= self._fetch(parts[first : first + _AT_ONCE], is_near)
+        return found
+
+    def _fetch(
+        self, parts: list[tuple[RemoteObject, int, int]], is_near: bool
+    ) -> dict[RemoteObject, int]:
+        objects = list(dict.fromkeys(of for of, _, _ in parts))
+        numbers = {each: number for number, each in enumerate(objects)}
+        message = {
+            "do": "read",
+            "objects": objects,
+            "parts": [[numbers[of], begin, end] for of, begin, end in parts],
+            "is_near": is_near,
+        }
+        answer, fds = self._asked(message)
+        connection, left = self._connection(), list(fds)
+        try:
+            for number, begin, end in answer["pieces"]:
+                name, version = self._name(objects[number]), answer["objects"][number][1]
+                connection.hold(_Held(name, begin, end, left.pop(0)), version)
+        finally:
+            for fd in left:  # of an object that has changed
+                os.close(fd)
+        return {of: said[0] for of, said in zip(objects, answer["objects"], strict=True)}
+
+    def damaged(self, of: RemoteObject, begin: int, end: int) -> None:
+        """Have bytes fetched again which are not what a sum says."""
+        self._asked({"do": "damaged", "key": of.key, "begin": begin, "end": end})
+
+    def checked(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer. DatasetError, ConfigError: it tells of a failure."""
+        kind = answer.get("failure")
+        if kind is None:
+            return answer
+        told = str(answer.get("told", ""))
+        error: type[ConfigError | DatasetError] = ConfigError if kind == "option" else DatasetError
+        key, _, rest = told.partition("': ")
+        name = f"'{self.root}/{key[1:]}'" if rest else f"'{self.root}'"
+        raised = error(f"{name} {_REMEDIES.get(kind, 'cannot be fetched')} ({rest or told})")
+        raised.kind = kind  # type: ignore[union-attr]
+        raise raised
+
+    def _name(self, of: RemoteObject) -> str:
+        return f"{self.root}/{of.key} {of.version}"
+
+    def _asked(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Return an answer; a process that was killed is replaced."""
+        for attempt in range(_ATTEMPTS):
+            connection = self._connection()
+            try:
+                whole = message
+                if message is not _STATS:
+                    whole = _with_store(message, connection.number_of(self))
+                answer, fds = connection.ask(whole)
+            except (EOFError, OSError) as error:
+                self._drop()
+                if attempt == _ATTEMPTS - 1:
+                    raise DatasetError(
+                        f"'{self.root}': the process that fetches ended {_ATTEMPTS} times while"
+                        f" it was asked: {error!r}"
+                    ) from error
+                continue
+            except BaseException:  # an answer is on its way
+                self._drop()
+                raise
+            return self.checked(answer), fds
+        raise AssertionError("unreachable")
+
+    def _connection(self) -> _Connection:
+        """Return this thread's connection."""
+        mine = self.cache.of_thread
+        found: _Connection | None = mine.get(_CONNECTION)
+        if found is None or found.pid != os.getpid():
+            found = mine[_CONNECTION] = _Connection(self.cache)
+        return found
+
+    def _drop(self) -> None:
+        self.cache.of_thread.pop(_CONNECTION, None)
+
+
+def _with_store(message: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a message in which objects are of the store with a number."""
+    if message["do"] in ("read", "order"):
+        return {**message, "objects": [[number, *each] for each in message["objects"]]}
+    if message["do"] == "meta":
+        return {**message, "objects": [[number, each] for each in message["objects"]]}
+    return {**message, "store": number}

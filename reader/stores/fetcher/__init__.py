@@ -1,0 +1,1 @@
+"""What runs in the process that fetches: it alone talks to the network."""

@@ -1,0 +1,386 @@
+"""The bytes that are here: pieces of objects, within a limit.
+
+Imports the standard library. A piece is a file of its own, in memory or in the folder of a cache.
+To let it go is to close and unlink that: who has its descriptor keeps the bytes. Which piece goes
+is Belady's rule: the one that is read again last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import errno
+import itertools
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from reader.stores.fetcher.future import UNKNOWN
+
+__all__ = ["KeptBytes", "KeptObject", "Piece"]
+
+_LOG = "pieces.jsonl"
+_SUFFIX = ".piece"
+_MOST_OF = 0.98  # of a piece: what lies between samples is not handed out
+
+
+class Piece:
+    """Some bytes of an object, or those that are on their way.
+
+    Attributes:
+        begin, end: where they lie in the object.
+        here: where those end that are here already.
+        done: None: they are here; else done, or failed, when they are.
+        waiting: who waits for a part of those that are on their way, and for what end of it.
+        users: how many wait for them.
+        used: a number that grows with each use; 0: not used yet.
+        given: how many bytes of it were handed out in this epoch.
+        is_checked: whether its sum was compared, or need not be.
+        is_passing: whether it is for one use, and none of its object's pieces.
+    """
+
+    def __init__(self, of: KeptObject, begin: int, end: int) -> None:
+        self.of, self.begin, self.end = of, begin, end
+        self.fd, self.path, self.sum = -1, "", 0
+        self.here = begin
+        self.done: asyncio.Future[None] | None = None
+        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.users, self.used, self.given = 0, 0, 0
+        self.is_checked, self.is_passing = True, False
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return self.end - self.begin
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether all of it was handed out in this epoch."""
+        return self.given >= self.nbytes * _MOST_OF
+
+    def reached(self, here: int) -> None:
+        """Note that its bytes are here up to some place."""
+        self.here = here
+        for end, waiter in self.waiting:
+            if end <= here and not waiter.done():
+                waiter.set_result(None)
+        self.waiting = [each for each in self.waiting if each[0] > here]
+
+    def open(self) -> int:
+        """Return a descriptor of the bytes, which stays the piece's."""
+        if self.fd < 0:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return self.fd
+
+    def shut(self) -> None:
+        """Close the descriptor of a piece in a folder, which can be opened again."""
+        if self.path and self.fd >= 0 and self.done is None:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class KeptObject:
+    """An object of a store, with the pieces of it that are here.
+
+    Attributes:
+        root: what names the store in the folder.
+        key: of it.
+        nbytes, version: as the store says; -1, "": not known yet.
+        pieces: by where they begin, none over another.
+        spent: where bytes begin and end that were handed out in this epoch, and went since.
+        number: of the version that is wanted; 0: any.
+        is_known: whether nbytes and version are from the store, in this process's life.
+    """
+
+    def __init__(self, root: str, key: str) -> None:
+        self.root, self.key = root, key
+        self.nbytes, self.version, self.number = -1, "", 0
+        self.pieces: list[Piece] = []
+        self.spent: list[tuple[int, int]] = []
+        self.is_known = False
+
+    def piece_at(self, place: int) -> Piece | None:
+        """Return the piece that has a byte."""
+        number = bisect.bisect_right(self.pieces, place, key=_begin) - 1
+        if number < 0 or self.pieces[number].end <= place:
+            return None
+        return self.pieces[number]
+
+    def unspent(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a gap that are not spent."""
+        while begin < end:
+            number = bisect.bisect_right(self.spent, (begin, self.nbytes + 1))
+            if number and self.spent[number - 1][1] > begin:
+                begin = self.spent[number - 1][1]
+                continue
+            stop = self.spent[number][0] if number < len(self.spent) else end
+            yield begin, min(stop, end)
+            begin = stop
+
+    def gap_at(self, place: int, least: int, most: int) -> tuple[int, int]:
+        """Return where the gap around a byte begins and ends, within limits."""
+        number = bisect.bisect_right(self.pieces, place, key=_begin)
+        begin = self.pieces[number - 1].end if number else 0
+        end = self.pieces[number].begin if number < len(self.pieces) else most
+        return max(least, begin), min(most, end)
+
+
+def _begin(piece: Piece) -> int:
+    return piece.begin
+
+
+class KeptBytes:
+    """All pieces.
+
+    Args:
+        folder: where they lie, of this user alone; None: in memory.
+        limit: how many bytes they have at most.
+        distance: says in how many groups an object is read next.
+
+    Attributes:
+        nbytes: of all pieces.
+        gone: the numbers of those that were let go, for who still has their descriptors.
+    """
+
+    def __init__(self, folder: str | None, limit: int, distance: Callable[[Any], int]) -> None:
+        self.limit, self.nbytes, self.evicted = limit, 0, 0
+        self._folder, self._distance = folder, distance
+        self.objects: dict[tuple[str, str], KeptObject] = {}
+        self._clock = itertools.count(1)
+        self._victims: list[tuple[int, bool, int, Piece]] = []
+        self._log: Any = None
+        if folder is not None:
+            self._read_log(folder)
+
+    def of(self, root: str, key: str) -> KeptObject:
+        """Return an object, which may have no piece."""
+        found = self.objects.get((root, key))
+        if found is None:
+            found = self.objects[root, key] = KeptObject(root, key)
+        return found
+
+    def new(self, of: KeptObject, begin: int, end: int) -> Piece:
+        """Return a new piece for a gap of an object, with room for its bytes; they are to come."""
+        piece = Piece(of, begin, end)
+        name = f"{secrets.token_hex(12)}{_SUFFIX}"
+        if self._folder is not None:
+            path = f"{self._folder}/{name}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            with contextlib.suppress(OSError):  # else in memory: a full disk ends no training
+                piece.fd, piece.path = os.open(path, flags, 0o600), path
+                try:
+                    os.posix_fallocate(piece.fd, 0, piece.nbytes)
+                except OSError as error:
+                    if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                        self._drop_file(piece)
+        if piece.fd < 0:
+            piece.fd = os.memfd_create("reader-piece", os.MFD_CLOEXEC)
+        bisect.insort(of.pieces, piece, key=_begin)
+        self.nbytes += piece.nbytes
+        return piece
+
+    def passing(self, of: KeptObject, begin: int, end: int) -> Piece:
+        """Return a new piece in memory that is no part of its object, for one use."""
+        piece = Piece(of, begin, end)
+        piece.fd, piece.is_passing = os.memfd_create("reader-piece", os.MFD_CLOEXEC), True
+        return piece
+
+    def use(self, piece: Piece) -> None:
+        """Note that a piece is handed out."""
+        piece.used = next(self._clock)
+
+    def is_sound(self, piece: Piece) -> bool:
+        """Whether a piece that an earlier process has left has the bytes that it wrote."""
+        if not piece.is_checked:
+            try:
+                content = os.pread(piece.open(), piece.nbytes, 0)
+            except OSError:
+                return False
+            piece.is_checked = len(content) == piece.nbytes and zlib.crc32(content) == piece.sum
+        return piece.is_checked
+
+    def keep(self, piece: Piece) -> None:
+        """Note that all bytes of a piece are there."""
+        if not piece.path or self._log is None:
+            return
+        line = {
+            "root": piece.of.root,
+            "key": piece.of.key,
+            "nbytes": piece.of.nbytes,
+            "version": piece.of.version,
+            "begin": piece.begin,
+            "end": piece.end,
+            "sum": piece.sum,
+            "file": Path(piece.path).name,
+        }
+        with contextlib.suppress(OSError):  # of a full disk: the next process fetches it again
+            self._log.write(json.dumps(line) + "\n")
+            self._log.flush()
+
+    def cut(self, piece: Piece, end: int) -> None:
+        """Note that a piece ends sooner: so does its object."""
+        self.nbytes -= piece.end - end
+        piece.end = end
+        if end <= piece.begin:
+            self.drop(piece)
+        else:
+            os.ftruncate(piece.fd, piece.nbytes)
+
+    def drop(self, piece: Piece) -> None:
+        """Let a piece go."""
+        if piece.is_passing:
+            self._drop_file(piece)
+            return
+        number = bisect.bisect_left(piece.of.pieces, piece.begin, key=_begin)
+        if number < len(piece.of.pieces) and piece.of.pieces[number] is piece:
+            del piece.of.pieces[number]
+            if piece.is_spent:
+                bisect.insort(piece.of.spent, (piece.begin, piece.end))
+            self.nbytes -= piece.nbytes
+            self._drop_file(piece)
+
+    def forget(self, of: KeptObject) -> None:
+        """Let all of an object go: it has another version."""
+        for piece in list(of.pieces):
+            self.drop(piece)
+        of.nbytes, of.version = -1, ""
+
+    def make_room(self, nbytes: int, distance: int) -> bool:
+        """Whether there is room, once pieces went that are read later than in `distance` groups."""
+        fresh = False
+        # what nobody waits for yet leaves room for what somebody will
+        limit = self.limit if distance < 0 else self.limit * 3 // 4
+        while self.nbytes + nbytes > limit:
+            if not self._victims:
+                if fresh:
+                    return False
+                self._victims, fresh = self._ranked(), True
+                continue
+            found, is_done, _, piece = self._victims.pop()
+            if piece.done is not None or piece.users or piece.of.piece_at(piece.begin) is not piece:
+                continue
+            if found <= distance and not (is_done and distance >= 0):
+                self._victims.clear()
+                return False
+            self.evicted += piece.nbytes
+            self.drop(piece)
+        return True
+
+    def moved(self) -> None:
+        """Note that what is read next has changed."""
+        self._victims.clear()
+
+    def begin_epoch(self) -> None:
+        """Note that an epoch begins: all will be read again."""
+        self.moved()
+        for each in self.objects.values():
+            each.spent.clear()
+        for piece in self._all():
+            piece.given = 0
+
+    def _ranked(self) -> list[tuple[int, bool, int, Piece]]:
+        """Return the pieces that may go, the one that is read again last at the end.
+
+        Of two that are read in the same group that one goes first of which all was handed out. Of
+        those of which nothing is known it is the one that was used last: it will be read again an
+        epoch later, as the others will sooner. One that was never used stays.
+        """
+        found: list[tuple[int, bool, int, Piece]] = []
+        for each in self.objects.values():
+            distance = self._distance(each) if each.pieces else 0
+            for piece in each.pieces:
+                if piece.done is None and not piece.users:
+                    far = distance if distance < UNKNOWN or piece.used else 1
+                    if not piece.used and not each.is_known:
+                        far = UNKNOWN + 1
+                    found.append((far, piece.is_spent, piece.used, piece))
+        found.sort(key=lambda each: each[:3])
+        return found
+
+    def _drop_file(self, piece: Piece) -> None:
+        if piece.fd >= 0:
+            os.close(piece.fd)
+        if piece.path:
+            with contextlib.suppress(OSError):
+                Path(piece.path).unlink()
+        piece.fd, piece.path = -1, ""
+
+    def close(self) -> None:
+        """Close all that is open; what is in the folder stays there."""
+        if self._log is not None:
+            self._log.close()
+        for piece in self._all():
+            if piece.fd >= 0:
+                os.close(piece.fd)
+                piece.fd = -1
+
+    def _read_log(self, folder: str) -> None:
+        """Take the pieces that an earlier process has left in the folder; write the list anew."""
+        path = f"{folder}/{_LOG}"
+        left: dict[str, dict[str, Any]] = {}
+        for said in _lines_of(path):
+            name = said.get("file")
+            if isinstance(name, str) and name.endswith(_SUFFIX) and "/" not in name:
+                left[name] = said
+        with os.scandir(folder) as entries:
+            sizes = {each.name: each.stat(follow_symlinks=False).st_size for each in entries}
+        for name, said in left.items():
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                self._take(f"{folder}/{name}", sizes.get(name, -1), said)
+        kept = {Path(piece.path).name for piece in self._all()}
+        for name in sizes:
+            if name.endswith(_SUFFIX) and name not in kept:
+                with contextlib.suppress(OSError):
+                    Path(folder, name).unlink()
+        draft = f"{path}.{secrets.token_hex(6)}"
+        log = open(draft, "x", encoding="utf-8", opener=_of_this_user)  # noqa: SIM115
+        self._log = log
+        for piece in self._all():
+            self.keep(piece)
+        Path(draft).replace(path)
+        self.make_room(0, -1)
+
+    def _take(self, path: str, size: int, said: dict[str, Any]) -> None:
+        """Take a piece that an earlier process has left. ValueError, ...: it cannot be."""
+        begin, end, nbytes = (int(said[name]) for name in ("begin", "end", "nbytes"))
+        of = self.of(str(said["root"]), str(said["key"]))
+        if not 0 <= begin < end <= nbytes or size != end - begin or of.nbytes not in (-1, nbytes):
+            raise ValueError("it is not what the list says")
+        if of.version not in ("", said["version"]) or of.gap_at(begin, begin, end) != (begin, end):
+            raise ValueError("there is another piece of it")
+        of.nbytes, of.version = nbytes, str(said["version"])
+        piece = Piece(of, begin, end)
+        piece.path, piece.sum, piece.is_checked = path, int(said["sum"]), False
+        piece.here = end
+        bisect.insort(of.pieces, piece, key=_begin)
+        self.nbytes += piece.nbytes
+
+    def _all(self) -> Iterator[Piece]:
+        for each in self.objects.values():
+            yield from each.pieces
+
+
+def _lines_of(path: str) -> Iterator[dict[str, Any]]:
+    """Yield what the lines of a list say that are whole."""
+    try:
+        with open(path, encoding="utf-8", opener=_without_links) as file:
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    said = json.loads(line)
+                    if isinstance(said, dict):
+                        yield said
+    except (OSError, UnicodeDecodeError):
+        return
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def _of_this_user(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

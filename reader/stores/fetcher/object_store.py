@@ -1,0 +1,192 @@
+"""One bucket, container or host, by one kept client, and its errors in our words.
+
+Imports obstore, in this process alone: after a fork its clients hang. Sources: obstore's
+documentation; the error codes of S3, and HTTP's (RFC 9110).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+__all__ = ["Failure", "Meta", "ObjectStore", "number_of"]
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
+_CHUNK = 1 << 18  # bytes: what is lost at most of a transfer that breaks
+_CONNECT, _WHOLE = "10 seconds", "3600 seconds"  # stalls are noticed by who reads
+_LISTED = 1000  # objects of an answer
+_CLIENT_OPTIONS = frozenset(
+    (
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers"),
+        *("http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host"),
+        *("proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate"),
+        *("user_agent",),
+    )
+)
+_LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
+_OF_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
+
+
+class Failure(Exception):
+    """What a store refuses, or cannot give.
+
+    Args:
+        kind: "missing", "no bucket", "refused", "region", "changed", "range", "option", "later" for
+            what is tried again, or "lasting".
+        told: what it was, without any secret.
+        wait_s: how long the store asks to wait.
+    """
+
+    def __init__(self, kind: str, told: str, wait_s: float = 0) -> None:
+        super().__init__(told)
+        self.kind, self.told, self.wait_s = kind, told, wait_s
+
+
+class Meta(NamedTuple):
+    """What a store says of an object: bytes, and what names its version."""
+
+    nbytes: int
+    version: str
+
+
+def number_of(version: str) -> int:
+    """Return a number for a version, above 0 and below 2**62."""
+    digest = hashlib.blake2b(version.encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 2) or 1
+
+
+class ObjectStore:
+    """A bucket, container or host.
+
+    Args:
+        root: such as "s3://bucket".
+        options: of its client, by the names of obstore.
+
+    Raises:
+        Failure: obstore is not installed, or an option is invalid.
+    """
+
+    def __init__(self, root: str, options: dict[str, Any]) -> None:
+        try:
+            import obstore
+            import obstore.store
+        except ImportError as error:
+            raise Failure(
+                "option",
+                f"it is read by obstore, which cannot be imported: {error}. Run: pip install"
+                ' "lodreader[remote]"',
+            ) from None
+        self._obstore = obstore
+        client = {name: options[name] for name in options.keys() & _CLIENT_OPTIONS}
+        config = {name: options[name] for name in options.keys() - _CLIENT_OPTIONS}
+        places = root, *(str(config.get(name, "")) for name in ("endpoint", "base_url"))
+        plain = any(each.startswith("http://") for each in places)
+        client = {"allow_http": plain, "connect_timeout": _CONNECT, **client, "timeout": _WHOLE}
+        try:
+            from_url: Any = obstore.store.from_url
+            self._store = from_url(
+                root, client_options=client, retry_config={"max_retries": 0}, **config
+            )
+        except Exception as error:  # of many types
+            raise Failure("option", _plain(error)) from None
+
+    async def read(self, key: str, begin: int, end: int, version: str) -> tuple[Meta, Any]:
+        """Begin to read bytes of an object; returns what it is, and an iterator of chunks.
+
+        Bytes behind the object's end are left out. `version`: that it must have; "": any.
+        """
+        options: Any = {"range": (begin, end)}
+        if version.startswith('"'):  # a strong ETag
+            options["if_match"] = version
+        try:
+            found = await self._obstore.get_async(self._store, key, options=options)
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+        meta = _meta(found.meta)
+        if version and meta.version != version:
+            raise Failure("changed", "it has another version")
+        if tuple(found.range) != (begin, min(end, meta.nbytes)):
+            raise Failure(
+                "later", f"it gave bytes {found.range}, and {(begin, end)} were asked for"
+            )
+        return meta, _chunks(found)
+
+    async def meta(self, key: str) -> Meta:
+        """Return what the store says of an object."""
+        try:
+            return _meta(await self._obstore.head_async(self._store, key))
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+
+    async def listed(self, prefix: str) -> list[tuple[str, int, int]]:
+        """Return key, bytes and the version's number of all objects below a prefix."""
+        found = []
+        try:
+            async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
+                found += [
+                    (each["path"], each["size"], number_of(_meta(each).version)) for each in part
+                ]
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+        return found
+
+
+def _meta(said: Any) -> Meta:
+    when = said["last_modified"]
+    return Meta(said["size"], said["e_tag"] or (when.isoformat() if when else "") or "none")
+
+
+async def _chunks(found: Any) -> AsyncIterator[bytes]:
+    stream = found.stream(min_chunk_size=_CHUNK).__aiter__()
+    while True:
+        try:
+            chunk = await stream.__anext__()
+        except StopAsyncIteration:
+            return
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+        yield chunk
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return what an error of obstore means."""
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    number, name = int(status[1]) if status else 0, code[1] if code else ""
+    told = _plain(error)
+    if name in _OF_REGION or number == 301:
+        return Failure("region", told)
+    if name in _EXPIRED:
+        return Failure("expired", told)
+    if number in (401, 403) or type(error).__name__ in (
+        "PermissionDeniedError",
+        "UnauthenticatedError",
+    ):
+        return Failure("refused", told)
+    if number == 404 or isinstance(error, FileNotFoundError):
+        is_bucket = name in ("NoSuchBucket", "ContainerNotFound")
+        return Failure("no bucket" if is_bucket else "missing", told)
+    if number == 412:
+        return Failure("changed", told)
+    if number == 416:
+        return Failure("range", told)
+    if number and number not in _LATER:
+        return Failure("lasting", told)
+    if type(error).__name__ in ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError"):
+        return Failure("option", told)
+    return Failure("later", told)
+
+
+def _plain(error: Exception) -> str:
+    """Return an error in one line, without addresses, whose ends can be signatures."""
+    text = str(error)
+    status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
+    if status:
+        return " ".join(found[1] for found in (status, code, message) if found)
+    text = text.partition("Debug source")[0]
+    return re.sub(r"https?://\S+", "the store", text).strip().replace("\n", " ")[:300]

@@ -1,0 +1,329 @@
+"""The process that fetches: it answers what processes of a training ask for.
+
+Imports what is fetched and kept. It ends with the last of those processes: their sockets are closed
+by the kernel, whichever way they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+from reader.stores.fetcher.future import Future
+from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
+from reader.stores.fetcher.object_store import Failure, ObjectStore
+from reader.stores.fetcher.transfers import Source, Transfers
+from reader.stores.messages import MOST_FDS, received, send
+
+__all__ = ["serve"]
+
+_MOST_PACKET = 1 << 16
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_BACKLOG = 512
+_SOCKET = "socket-"
+_PATIENCE_S = 120.0
+_FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
+
+
+async def serve(first: socket.socket, lock: str, folder: str | None, limit: int) -> None:
+    """Serve until nobody is there.
+
+    Args:
+        first: the connection of who has started this process.
+        lock: the path of the file that says where it listens, which is locked as long as it runs.
+        folder: of the cache; None: bytes are kept in memory.
+        limit: of the cache, in bytes.
+    """
+    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW * (folder is not None))
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        send(first, {"is_other": True})  # another one has come first
+        return
+    listening, address = _listening(folder)
+    content = json.dumps({"address": address, "pid": os.getpid(), "limit": limit}).encode()
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, content, 0)
+    server = _Server(folder, limit)
+    try:
+        server.welcome(first)
+        send(first, {"is_other": False})
+        loop = asyncio.get_running_loop()
+        loop.add_reader(listening, server.accept, listening)
+        await server.ended.wait()
+        loop.remove_reader(listening)
+    finally:
+        os.ftruncate(fd, 0)
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                Path(folder, address).unlink()
+        server.close()
+
+
+def _listening(folder: str | None) -> tuple[socket.socket, str]:
+    """Return a listening socket, and its name in the folder, or that the kernel gave it."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    if folder is None:
+        listening.bind("")
+        name = listening.getsockname()
+        listening.listen(_BACKLOG)
+        return listening, name[1:].decode("ascii")
+    for each in Path(folder).glob(f"{_SOCKET}*"):  # of earlier processes: this one has the lock
+        each.unlink()
+    found = f"{_SOCKET}{secrets.token_hex(6)}"
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listening.bind(f"/proc/self/fd/{place}/{found}")  # the folder's own path may be too long
+    finally:
+        os.close(place)
+    listening.listen(_BACKLOG)
+    return listening, found
+
+
+class _Client:
+    """A thread of a process that asks.
+
+    Attributes:
+        connection: to it.
+        sources: the stores that it reads, by their numbers, with the names of their roots.
+        orders: the orders that it has told.
+        reads: how often it has asked for samples.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.sources: list[tuple[str, Source]] = []
+        self.orders: list[str] = []
+        self.reads = 0
+
+
+class _Server:
+    """Who is there, and what is fetched for all of them."""
+
+    def __init__(self, folder: str | None, limit: int) -> None:
+        self.ended = asyncio.Event()
+        self._future = Future()
+        self._kept = KeptBytes(folder, limit, self._future.distance)
+        self._transfers = Transfers(self._kept, self._future)
+        self._clients: set[_Client] = set()
+        self._stores: dict[str, ObjectStore] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listening.accept()
+            self.welcome(connection)
+
+    def welcome(self, connection: socket.socket) -> None:
+        """Take a client, if it is of this user."""
+        said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(said)[1] != os.getuid():
+            connection.close()
+            return
+        client = _Client(connection)
+        self._clients.add(client)
+        asyncio.get_running_loop().add_reader(connection, self._hear, client)
+
+    def _hear(self, client: _Client) -> None:
+        try:
+            content, fds, _, _ = socket.recv_fds(
+                client.connection, _MOST_PACKET, MOST_FDS + 1, socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            return
+        except OSError:
+            content, fds = b"", []
+        if not content:
+            self._leave(client)
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(client, content, fds))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _leave(self, client: _Client) -> None:
+        if client in self._clients:
+            self._clients.discard(client)
+            asyncio.get_running_loop().remove_reader(client.connection)
+            client.connection.close()
+            told = {name for each in self._clients for name in each.orders}
+            for name in set(client.orders) - told:
+                self._future.forget(name)
+        if not self._clients:
+            self.ended.set()
+
+    async def _answer(self, client: _Client, content: bytes, fds: list[int]) -> None:
+        try:
+            message, fds = received(content, fds)
+            for fd in fds:
+                os.close(fd)
+            answer: dict[str, Any]
+            try:
+                await getattr(self, f"_do_{message.pop('do')}")(client, **message)
+                return
+            except Failure as error:
+                answer = {"failure": error.kind, "told": error.told}
+            except Exception as error:  # a fault of ours: the process goes on for the others
+                answer = {"failure": "lasting", "told": f"the fetching process failed: {error!r}"}
+            send(client.connection, answer)
+        except (OSError, ValueError, TypeError):  # it has ended
+            self._leave(client)
+
+    async def _do_store(self, client: _Client, root: str, options: dict[str, Any]) -> None:
+        """Take a store that the client reads; the answer is its number."""
+        options = dict(options)
+        patience_s = float(options.pop("timeout", _PATIENCE_S))
+        identity = json.dumps([root, options], sort_keys=True)
+        store = self._stores.get(identity)
+        if store is None:
+            store = self._stores[identity] = ObjectStore(root, options)
+        name = f"{root} {options.get('endpoint', '')}".strip()
+        client.sources.append((name, Source(store, patience_s)))
+        send(client.connection, {"store": len(client.sources) - 1})
+
+    async def _do_read(
+        self, client: _Client, objects: list[Any], parts: list[Any], is_near: bool
+    ) -> None:
+        """Answer with the pieces that have some bytes, and their descriptors.
+
+        Args:
+            client: who asks.
+            objects: store, key, bytes or -1, and the version's number or 0, of each.
+            parts: object, begin and end or -1 of each.
+            is_near: whether bytes beside these will be wanted.
+        """
+        known = []
+        for store, key, nbytes, number in objects:
+            name, source = client.sources[store]
+            of = self._kept.of(name, key)
+            with _naming(key):
+                await self._transfers.known(of, source, nbytes, number)
+            known.append(of)
+
+        is_first = not is_near and client.reads < _FIRST_READS
+        client.reads += not is_near
+
+        async def found_of(number: int, begin: int, end: int) -> Any:
+            with _naming(known[number].key):
+                return await self._transfers.pieces(known[number], begin, end, is_near, is_first)
+
+        found = await asyncio.gather(*(found_of(*part) for part in parts), return_exceptions=True)
+        failures = [each for each in found if isinstance(each, BaseException)]
+        pieces = [piece for each in found if not isinstance(each, BaseException) for piece in each]
+        try:
+            if failures:
+                raise failures[0]
+            unique = list(dict.fromkeys(pieces))
+            places = {of: number for number, of in enumerate(known)}
+            answer = {
+                "objects": [[of.nbytes, of.version] for of in known],
+                "pieces": [
+                    [places[each.of], each.begin, each.end if each.done is None else each.here]
+                    for each in unique
+                ],
+            }
+            send(client.connection, answer, [piece.open() for piece in unique])
+            if not is_near and client.reads > 1:
+                self._transfers.go_ahead()
+        finally:
+            self._transfers.release(pieces)
+
+    async def _do_meta(self, client: _Client, objects: list[Any]) -> None:
+        """Answer with bytes and version of objects; those that are missing have none."""
+
+        async def meta(store: int, key: str) -> Any:
+            try:
+                with _naming(key):
+                    name, source = client.sources[store]
+                    return list(await self._transfers.meta(self._kept.of(name, key), source))
+            except Failure as error:
+                if error.kind != "missing":
+                    raise
+                return None
+
+        found = await asyncio.gather(*(meta(*each) for each in objects))
+        send(client.connection, {"objects": found})
+
+    async def _do_list(self, client: _Client, store: int, prefix: str) -> None:
+        """Answer with key, bytes and the version's number of all objects below a prefix."""
+        source = client.sources[store][1]
+        with _naming(prefix):
+            found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
+        send(client.connection, {"objects": found})
+
+    async def _do_order(
+        self,
+        client: _Client,
+        name: str,
+        objects: list[Any],
+        groups: list[list[int]],
+        then: list[list[int]],
+    ) -> None:
+        """Take the order in which objects will be read.
+
+        Args:
+            client: who tells it.
+            name: of the set, its order and epoch.
+            objects: as for `_do_read`.
+            groups: of this epoch, by the objects' numbers.
+            then: likewise of the next one.
+        """
+        known: list[KeptObject] = []
+        for store, key, nbytes, number in objects:
+            root, source = client.sources[store]
+            of = self._kept.of(root, key)
+            self._transfers.expect(of, source, nbytes, number)
+            known.append(of)
+        for each in set(client.orders) - {name}:
+            self._future.forget(each)
+        client.orders = [name]
+        is_new = self._future.tell(
+            name,
+            [[known[number] for number in group] for group in groups],
+            [[known[number] for number in group] for group in then],
+        )
+        if is_new:
+            self._transfers.begin_epoch()
+        send(client.connection, {})
+
+    async def _do_damaged(
+        self, client: _Client, store: int, key: str, begin: int, end: int
+    ) -> None:
+        """Let bytes go that are not what a sum says: they are fetched again."""
+        of = self._kept.of(client.sources[store][0], key)
+        for piece in [each for each in of.pieces if each.begin < end and begin < each.end]:
+            if piece.done is None and not piece.users:
+                self._kept.drop(piece)
+        send(client.connection, {})
+
+    async def _do_stats(self, client: _Client) -> None:
+        """Answer with what was fetched and kept."""
+        counts = self._transfers.counts
+        names = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead")
+        answer = {name: counts[name] for name in names}
+        answer |= {"kept": self._kept.nbytes, "limit": self._kept.limit}
+        send(client.connection, {**answer, "evicted": self._kept.evicted, "pid": os.getpid()})
+
+    def close(self) -> None:
+        for client in list(self._clients):
+            client.connection.close()
+        self._kept.close()
+
+
+@contextlib.contextmanager
+def _naming(key: str) -> Any:
+    """Name the object that a failure is about."""
+    try:
+        yield
+    except Failure as error:
+        raise Failure(error.kind, f"'{key}': {error.told}", error.wait_s) from None

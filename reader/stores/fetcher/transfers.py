@@ -1,0 +1,415 @@
+"""Transfers: pieces of objects on their way, those that somebody waits for before all others.
+
+Imports the stores and what is kept. What breaks goes on from where it stopped, after waits that
+grow, until its time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from reader.stores.fetcher.future import Future
+from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
+from reader.stores.fetcher.object_store import Failure, Meta, ObjectStore, number_of
+
+__all__ = ["EXTENT", "Source", "Transfers"]
+
+_T = TypeVar("_T")
+
+EXTENT = 8 << 20  # bytes that one request fetches
+_SMALL = 1 << 16  # bytes of a range for which all of its extent is fetched
+_MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
+_LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
+_LATE = 10  # times the median
+_KNOWN_WAITS = 64
+_ALONE_S = 1.0  # for which the first samples of an epoch are fetched alone, at most
+_AGAIN_S = 30  # before what failed ahead of its time is tried again
+
+
+class Source(NamedTuple):
+    """Where an object is read: its store, and how long a transfer is tried."""
+
+    store: ObjectStore
+    patience_s: float
+
+
+class Transfers:
+    """What is fetched, and kept.
+
+    Args:
+        kept: the bytes that are here.
+        future: what is read next.
+
+    Attributes:
+        counts: of requests, bytes, retries and others, for statistics.
+        goes_ahead: whether what nobody waits for yet is fetched.
+    """
+
+    def __init__(self, kept: KeptBytes, future: Future) -> None:
+        self.kept, self._future = kept, future
+        self.counts: Counter[str] = Counter()
+        self.goes_ahead = True
+        self._sources: dict[KeptObject, Source] = {}
+        self._asked: deque[Piece] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._running_ahead = 0
+        self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
+        self._failed: dict[KeptObject, float] = {}
+        self._ahead: Iterator[tuple[KeptObject, int, int]] | None = None
+
+    async def known(self, of: KeptObject, source: Source, nbytes: int, number: int) -> None:
+        """Make an object's version known, or compare it.
+
+        Args:
+            of: the object.
+            source: where it lies.
+            nbytes: that it has, as an index says; -1: not known.
+            number: of its version; 0: not known.
+
+        Raises:
+            Failure: it has another version.
+        """
+        if not of.is_known and of.version:  # a folder has pieces of it, of some time
+            if not number:
+                meta = await self.meta(of, source)
+                if (meta.nbytes, meta.version) != (of.nbytes, of.version):
+                    self.kept.forget(of)
+            elif number_of(of.version) != number:
+                self.kept.forget(of)
+            of.is_known = True
+        self.expect(of, source, nbytes, number)
+        if number and of.version and number_of(of.version) != number:
+            raise Failure("changed", "it has another version")
+        if nbytes >= 0 and of.nbytes != nbytes:
+            raise Failure("changed", f"it has {of.nbytes:,} bytes, and an index says {nbytes:,}")
+
+    def expect(self, of: KeptObject, source: Source, nbytes: int, number: int) -> None:
+        """Take what an index says of an object that will be read. See `known`."""
+        self._sources[of] = source
+        of.number = of.number or number
+        if of.nbytes < 0:
+            of.nbytes = nbytes
+
+    async def meta(self, of: KeptObject, source: Source) -> Meta:
+        """Return what a store says of an object."""
+        return await self.tried(source, lambda: source.store.meta(of.key))
+
+    async def tried(self, source: Source, ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Return what a request gives, which is made again where that may help."""
+        wait, end = _FIRST_WAIT_S, time.monotonic() + source.patience_s
+        while True:
+            self.counts["requests"] += 1
+            try:
+                return await asyncio.wait_for(ask(), source.patience_s)
+            except (Failure, asyncio.TimeoutError) as error:
+                wait = await self._wait(error, wait, end)
+
+    async def pieces(
+        self, of: KeptObject, begin: int, end: int, is_near: bool, is_first: bool = False
+    ) -> list[Piece]:
+        """Return the pieces that have some bytes of a known object, when all of them are here.
+
+        Args:
+            of: the object.
+            begin: of the bytes.
+            end: of them; -1: the object's.
+            is_near: whether others beside them will be wanted.
+            is_first: whether somebody begins to read: then they are fetched alone, to be here
+                soon, and what is beside them comes after.
+
+        Raises:
+            Failure: they cannot be had.
+        """
+        if of.nbytes < 0:
+            last = begin + EXTENT if end < 0 else end
+            first = of.piece_at(begin) or self._ask(of, begin, last)
+            await self._here([first], first.end)
+        end = of.nbytes if end < 0 else end
+        if not 0 <= begin <= end <= of.nbytes:
+            raise Failure(
+                "range", f"bytes {begin:,} to {end:,} are wanted, and it has {of.nbytes:,}"
+            )
+        is_small = end - begin < _SMALL
+        found: list[Piece] = []
+        at = begin
+        while at < end:
+            piece = self._kept_at(of, at)
+            if piece is None and is_small and is_first and not is_near:
+                piece = self._passing(of, at, of.gap_at(at, at, end)[1])
+            elif piece is None:
+                gap = of.gap_at(at, at, min(end, at + EXTENT))
+                if is_near or is_small:
+                    low = at // EXTENT * EXTENT
+                    gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
+                piece = self._ask(of, *gap)
+            found.append(piece)
+            piece.users += 1
+            at = piece.end
+        try:
+            await self._here(found, end)
+        except BaseException:
+            self.release(found)
+            raise
+        for piece in found:
+            piece.given += min(end, piece.end) - max(begin, piece.begin)
+        if self._future.touched(of):
+            self.moved()
+        return found
+
+    def _kept_at(self, of: KeptObject, place: int) -> Piece | None:
+        """Return the piece that has a byte; one that has not the bytes of its sum goes."""
+        piece = of.piece_at(place)
+        if piece is not None and piece.done is None and not self.kept.is_sound(piece):
+            self.kept.drop(piece)
+            return None
+        return piece
+
+    def release(self, pieces: list[Piece]) -> None:
+        """Note that pieces were handed out."""
+        for piece in pieces:
+            piece.users -= 1
+            self.kept.use(piece)
+            piece.shut()
+            if piece.is_passing and not piece.users:
+                self.kept.drop(piece)
+
+    def begin_epoch(self) -> None:
+        """Take a new order: what it begins with comes before all else, for a while."""
+        self.goes_ahead = False
+        self.kept.begin_epoch()
+        self._ahead = None
+        asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
+
+    def go_ahead(self) -> None:
+        """Fetch also what nobody waits for yet."""
+        if not self.goes_ahead:
+            self.goes_ahead = True
+            self.pump()
+
+    def moved(self) -> None:
+        """Note that what is read next has changed."""
+        self.kept.moved()
+        self._ahead = None
+        self.pump()
+
+    async def _here(self, pieces: list[Piece], end: int) -> None:
+        """Wait until pieces are here, of the last one what is before some end."""
+        began = time.monotonic()
+        for piece, done in [(piece, piece.done) for piece in pieces]:  # which becomes None
+            if done is None or (piece.here >= min(end, piece.end) and not done.done()):
+                self.counts["hits"] += 1
+                continue
+            self.counts["waits"] += 1
+            part: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            piece.waiting.append((min(end, piece.end), part))
+            await asyncio.wait([part, done], return_when=asyncio.FIRST_COMPLETED)
+            if done.done():
+                done.result()  # raises the error of a transfer that failed
+        self.counts["waited_us"] += int((time.monotonic() - began) * 1e6)
+
+    def _ask(self, of: KeptObject, begin: int, end: int) -> Piece:
+        """Return a piece that will come before all that nobody waits for yet."""
+        self.kept.make_room(end - begin, -1)
+        piece = self._new(of, begin, end)
+        self._asked.append(piece)
+        self.pump()
+        return piece
+
+    def _passing(self, of: KeptObject, begin: int, end: int) -> Piece:
+        """Return a piece that will not be kept: it comes again with what is beside it."""
+        piece = self.kept.passing(of, begin, end)
+        piece.done = asyncio.get_running_loop().create_future()
+        piece.done.add_done_callback(_seen)
+        self._asked.append(piece)
+        self.pump()
+        return piece
+
+    def _new(self, of: KeptObject, begin: int, end: int) -> Piece:
+        piece = self.kept.new(of, begin, end)
+        piece.done = asyncio.get_running_loop().create_future()
+        piece.done.add_done_callback(_seen)
+        return piece
+
+    def pump(self) -> None:
+        """Begin what can be begun."""
+        while self._asked and len(self._running) < _MOST_ASKED:
+            self._begin(self._asked.popleft())
+        while self.goes_ahead and self._running_ahead < _MOST_AHEAD:
+            piece = self._next_ahead()
+            if piece is None:
+                return
+            self.counts["ahead"] += piece.nbytes
+            self._running_ahead += 1
+            self._begin(piece).add_done_callback(self._ended_ahead)
+
+    def _next_ahead(self) -> Piece | None:
+        """Return a piece that will be read, and for which there is room; None: none is wanted."""
+        if self._ahead is None:
+            self._ahead = self._gaps_ahead()
+        for of, begin, end in self._ahead:
+            if of.gap_at(begin, begin, end) != (begin, end):
+                continue  # it was asked for meanwhile
+            if self.kept.make_room(end - begin, self._future.distance(of)):
+                return self._new(of, begin, end)
+            self._ahead = iter(())  # until something is read
+        return None
+
+    def _gaps_ahead(self) -> Iterator[tuple[KeptObject, int, int]]:
+        now = time.monotonic()
+        for of in self._future.ahead():
+            if not isinstance(of, KeptObject) or now < self._failed.get(of, 0):
+                continue
+            at = 0
+            while at < of.nbytes:
+                piece = of.piece_at(at)
+                if piece is None:
+                    begin, end = of.gap_at(at, at, min(at // EXTENT * EXTENT + EXTENT, of.nbytes))
+                    for part in of.unspent(begin, end):
+                        yield of, *part
+                    at = end
+                else:
+                    at = piece.end
+
+    def _begin(self, piece: Piece) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._transfer(piece))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended_ahead(self, _: asyncio.Task[None]) -> None:
+        self._running_ahead -= 1
+        self.pump()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self.pump()
+
+    async def _transfer(self, piece: Piece) -> None:
+        """Fetch a piece; it is dropped if that fails."""
+        done: Any = piece.done
+        try:
+            await self._fetch(piece)
+        except BaseException as error:
+            self._failed[piece.of] = time.monotonic() + _AGAIN_S
+            piece.done = None
+            self.kept.drop(piece)
+            if not isinstance(error, (Failure, asyncio.CancelledError)):
+                error = Failure("lasting", f"fetching it failed: {error!r}")
+            done.set_exception(error if isinstance(error, Failure) else Failure("later", "ended"))
+            return
+        piece.done = None
+        self.kept.keep(piece)
+        done.set_result(None)
+
+    async def _fetch(self, piece: Piece) -> None:
+        of, at = piece.of, piece.begin
+        source = self._sources[of]
+        wait, end = _FIRST_WAIT_S, time.monotonic() + source.patience_s
+        while at < piece.end:
+            try:
+                at = await self._go_on(piece, source.store, at)
+                wait = _FIRST_WAIT_S
+            except Failure as error:
+                if error.kind == "range" and of.version == "" and at == 0:
+                    meta = await self.meta(of, source)
+                    if meta.nbytes == 0:
+                        self._learn(of, meta)
+                        self.kept.cut(piece, piece.begin)
+                        return
+                wait = await self._wait(error, wait, end)
+            except _Broken as error:
+                at = error.at
+                wait = await self._wait(error.failure, wait, end)
+
+    async def _go_on(self, piece: Piece, store: ObjectStore, at: int) -> int:
+        """Read a piece from a place on; returns where it ends. _Broken: some of it came."""
+        of = piece.of
+        self.counts["requests"] += 1
+        began, stall = time.monotonic(), self._stall_s()
+        try:
+            meta, chunks = await asyncio.wait_for(
+                store.read(of.key, at, piece.end, of.version), stall
+            )
+        except asyncio.TimeoutError:
+            raise Failure("later", f"nothing came for {stall:.1f} s") from None
+        self._waits.append(time.monotonic() - began)
+        self._learn(of, meta)
+        if piece.end > of.nbytes:
+            self.kept.cut(piece, of.nbytes)
+        try:
+            while at < piece.end:
+                chunk = await asyncio.wait_for(anext(chunks), stall)
+                if at + len(chunk) > piece.end:
+                    raise Failure("later", "it gave more bytes than were asked for")
+                _write(piece, chunk, at)
+                at += len(chunk)
+                piece.reached(at)
+                self.counts["bytes"] += len(chunk)
+        except StopAsyncIteration:
+            raise _Broken(at, Failure("later", f"it ended at {at:,}")) from None
+        except asyncio.TimeoutError:
+            raise _Broken(at, Failure("later", f"nothing came for {stall:.1f} s")) from None
+        except Failure as error:
+            raise _Broken(at, error) from None
+        return at
+
+    def _learn(self, of: KeptObject, meta: Meta) -> None:
+        """Take what a store says of an object. Failure: it is another version."""
+        number = of.number or number_of(meta.version)
+        if (
+            of.nbytes not in (-1, meta.nbytes)
+            or of.version not in ("", meta.version)
+            or number != number_of(meta.version)
+        ):
+            raise Failure("changed", f"it has {meta.nbytes:,} bytes now")
+        of.nbytes, of.version, of.is_known = meta.nbytes, meta.version, True
+
+    def _stall_s(self) -> float:
+        """Return after how many seconds without a byte a request is made again."""
+        waits = sorted(self._waits)
+        usual = waits[len(waits) // 2] if waits else _MOST_STALL_S
+        return min(max(_LATE * usual, _LEAST_STALL_S), _MOST_STALL_S)
+
+    async def _wait(self, error: Exception, wait: float, end: float) -> float:
+        """Wait before another attempt; returns how long the next wait is.
+
+        Raises:
+            Failure: another attempt is of no use, or the time is over.
+        """
+        if not isinstance(error, Failure):
+            error = Failure("later", f"nothing came for {_MOST_STALL_S} s")
+        if error.kind != "later" or time.monotonic() + wait > end:
+            raise error from None
+        self.counts["retries"] += 1
+        await asyncio.sleep(wait * (0.5 + random.random() / 2))  # no secret
+        return min(2 * wait, _LONGEST_WAIT_S)
+
+
+class _Broken(Exception):
+    """A transfer that has ended before all of it was there."""
+
+    def __init__(self, at: int, failure: Failure) -> None:
+        super().__init__(at)
+        self.at, self.failure = at, failure
+
+
+def _write(piece: Piece, chunk: bytes, at: int) -> None:
+    done = 0
+    while done < len(chunk):
+        done += os.pwrite(piece.fd, memoryview(chunk)[done:], at - piece.begin + done)
+    if piece.path:
+        piece.sum = zlib.crc32(chunk, piece.sum)
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody may wait for."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,227 @@
+"""Where the bytes of stores are kept on this machine, and the process that fetches them.
+
+Imports the files and the checks. A cache is an option: it has no bytes, and can be pickled. Its
+process is found by a file that it has locked: in the folder of the cache, or in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from reader.available_memory import available_bytes
+from reader.checks import as_byte_size, as_folder, described
+from reader.errors import ConfigError, DatasetError, got
+from reader.files import PrivateFolder, holder_of
+from reader.stores.messages import receive
+
+__all__ = ["ShardCache"]
+
+_LEAST = 64 << 20  # bytes: of some extents on their way at once
+_MOST_IN_MEMORY = 4 << 30
+_LOCK = "lock"
+_PATIENCE_S = 30.0  # for a process to start
+_PAUSE_S = 0.01
+_MOST_TOLD = 1000  # bytes of what a process wrote that failed
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])['path'];"
+    " from reader.stores.fetcher.main import main; main()"
+)
+
+
+class ShardCache:
+    """The bytes of stores that are kept on this machine, for all processes that name the cache.
+
+    One process fetches for all of them: it is started by the first, and ends with the last. Of what
+    is kept that goes first which is read again last.
+
+    Args:
+        path: of a folder on a disk of this machine, where bytes are kept for later runs, too. It is
+            made if it is not there, and each user has a folder of their own in it. None: bytes are
+            kept in memory, for the processes of one training.
+        limit: how many bytes are kept at most, such as "200GB". None: half of what is free on the
+            disk; or a quarter of the memory that is available, and 4 GiB at most.
+
+    Raises:
+        ConfigError, ConfigTypeError: an argument is invalid, or the folder cannot be used.
+    """
+
+    __repr__ = described
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, limit: int | str | None = None
+    ) -> None:
+        self.path = None if path is None else as_folder("path", path)
+        given = None if limit is None else as_byte_size("limit", limit)
+        if given is not None and given < _LEAST:
+            raise ConfigError(
+                f"limit must be {_LEAST >> 20} MiB or more, got {got(limit)}: so much is on its way"
+                " at once"
+            )
+        self._folder: str | None = None
+        self._lock, self._name = "", f"reader-fetcher-{secrets.token_hex(8)}"
+        self._fd = -1
+        self._threads = threading.local()
+        if self.path is not None:
+            self._folder = os.path.join(self.path, f"user-{os.getuid()}")  # noqa: PTH118
+            self._check_folder()
+        self.limit = given or self._usual_limit()
+
+    def _check_folder(self) -> None:
+        """Make the folder. ConfigError: it cannot be used, or others may write to it."""
+        try:
+            os.makedirs(self.path or "", mode=0o1777, exist_ok=True)  # noqa: PTH103
+            PrivateFolder(self._folder or "", "path").close()
+        except OSError as error:
+            raise ConfigError(
+                f"path='{self.path}' cannot be used: {error}. Pass a folder of a disk of this"
+                " machine that you may write to"
+            ) from error
+
+    def _usual_limit(self) -> int:
+        if self._folder is None:
+            return max(_LEAST, min(_MOST_IN_MEMORY, available_bytes() // 4))
+        found = os.statvfs(self._folder)
+        return max(_LEAST, found.f_bavail * found.f_frsize // 2)
+
+    @property
+    def of_thread(self) -> dict[str, Any]:
+        """What this thread has of the cache; it goes with the thread, or with the cache."""
+        return self._threads.__dict__
+
+    # -- the process ---------------------------------------------------------------------------
+
+    def connected(self) -> socket.socket:
+        """Return a connection to the process that fetches, which is started if there is none.
+
+        Raises:
+            DatasetError: it cannot be started.
+        """
+        lock = self._lock_path()
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            found = self._to_running(lock) or self._to_started(lock)
+            if found is not None:
+                return found
+            if time.monotonic() > end:
+                raise DatasetError(self._not_there(lock))
+            threading.Event().wait(_PAUSE_S)  # another process is starting it
+
+    def _lock_path(self) -> str:
+        """Return the path of the file that the process locks."""
+        if self._folder is not None:
+            path = os.path.join(self._folder, _LOCK)  # noqa: PTH118
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            os.close(os.open(path, flags, 0o600))
+            return path
+        with contextlib.suppress(OSError):
+            if f"memfd:{self._name}" in os.readlink(self._lock):  # noqa: PTH115
+                return self._lock
+        # of this process, or of one on another machine, whose memory is not here
+        self._fd = os.memfd_create(self._name, os.MFD_CLOEXEC)
+        self._lock = f"/proc/{os.getpid()}/fd/{self._fd}"
+        return self._lock
+
+    def _to_running(self, lock: str) -> socket.socket | None:
+        """Return a connection to the process that runs; None: none does."""
+        try:
+            said = json.loads(Path(lock).read_bytes() or b"{}")
+        except (OSError, ValueError):
+            return None
+        if not isinstance(said, dict) or not isinstance(said.get("address"), str):
+            return None
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            if self._folder is None:
+                found.connect(b"\0" + said["address"].encode())
+            else:
+                place = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:  # the folder's own path may be too long for a socket
+                    found.connect(f"/proc/self/fd/{place}/{os.path.basename(said['address'])}")  # noqa: PTH119
+                finally:
+                    os.close(place)
+            told = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(told)[1] != os.getuid():
+                raise PermissionError("it is of another user")
+        except OSError:
+            found.close()
+            return None
+        return found
+
+    def _to_started(self, lock: str) -> socket.socket | None:
+        """Start a process, and return a connection to it; None: another one has come first."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = {
+            "path": [each or os.getcwd() for each in sys.path],  # noqa: PTH109
+            "first": theirs.fileno(),
+            "lock": lock,
+            "folder": self._folder,
+            "limit": self.limit,
+        }
+        errors = os.memfd_create("reader-errors", os.MFD_CLOEXEC)
+        try:
+            with theirs:
+                subprocess.run(
+                    [sys.executable, "-c", _PROGRAM, json.dumps(arguments)],
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    timeout=_PATIENCE_S,
+                )
+            ours.settimeout(_PATIENCE_S)
+            said, _ = receive(ours)
+            ours.settimeout(None)
+        except (EOFError, OSError, subprocess.SubprocessError) as error:
+            ours.close()
+            told = os.pread(errors, _MOST_TOLD, max(0, os.fstat(errors).st_size - _MOST_TOLD))
+            raise DatasetError(
+                "the process that fetches cannot be started:"
+                f" {told.decode(errors='replace').strip() or repr(error)}"
+            ) from error
+        finally:
+            os.close(errors)
+        if said.get("is_other"):
+            ours.close()
+            return None
+        return ours
+
+    def _not_there(self, lock: str) -> str:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return (
+                f"the process that fetches for the cache '{self.path or 'in memory'}' does not"
+                f" answer: {holder_of(fd)} holds its lock. Is the folder on a disk of this machine,"
+                " and not of another container's network?"
+            )
+        finally:
+            os.close(fd)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._folder is None:
+            self._lock_path()
+        state = {**self.__dict__, "_fd": -1}
+        del state["_threads"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._threads = threading.local()
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_fd", -1)
+        if fd >= 0 and self._lock.startswith(f"/proc/{os.getpid()}/"):
+            os.close(fd)

@@ -1,0 +1,58 @@
+"""Addresses of objects: what is one, and which store and key it names.
+
+Imports the errors. The same names as in `reader.checks`, which refuses addresses where files of
+this machine are wanted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from reader.errors import ConfigError
+
+__all__ = ["is_url", "local_path", "split_url"]
+
+_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https")
+_ALIASES = {"s3a": "s3", "gcs": "gs"}
+
+
+def is_url(path: Any) -> bool:
+    """Whether a path is the address of something that does not lie on this machine."""
+    if not isinstance(path, str):
+        return False
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme.lower() in (*_SCHEMES, *_ALIASES)
+
+
+def local_path(path: str) -> str:
+    """Return a path as it is, and of a "file://" address the path that it names."""
+    if not path.lower().startswith("file://"):
+        return path
+    host, slash, rest = path[len("file://") :].partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise ConfigError(
+            f"the address {path!r} names the machine {host!r}: pass 'file:///' and the whole path"
+        )
+    return f"/{rest}"
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the root of a store, such as "s3://bucket", and the key in it.
+
+    Raises:
+        ConfigError: it names no bucket, container or host, or has what signs it.
+    """
+    scheme, _, rest = url.partition("://")
+    scheme = _ALIASES.get(scheme.lower(), scheme.lower())
+    place, _, key = rest.partition("/")
+    if not place:
+        raise ConfigError(f"the address {url!r} names no bucket or host: pass {scheme}://NAME/PATH")
+    if scheme in ("http", "https"):
+        parts = urlsplit(url)
+        if parts.query or parts.username is not None:
+            raise ConfigError(
+                f"the address {scheme}://{parts.hostname}{parts.path} has a query or a password,"
+                " which is not supported: pass store={'default_headers': {...}}"
+            )
+    return f"{scheme}://{place}", key

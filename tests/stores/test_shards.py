@@ -1,0 +1,428 @@
+"""Shards in stores: the samples of local files, whatever the network does, and nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import ConfigError, DataLoader, DatasetError, ShardCache, ShardOrder, Shards
+from reader import write_shards as write
+from tests.processes import Program, open_pid, wait_gone, wait_until
+from tests.stores import servers
+from tests.stores.proxy import Proxy, Rule, faulty
+from tests.stores.servers import S3Server, s3_server
+
+pytestmark = pytest.mark.slow
+
+FORMATS = ["tar", "mds", "mds-zstd", "tfrecord", "parquet", "jsonl", "files"]
+COUNT = 300
+
+
+def write_sets(folder: Path) -> None:
+    """Write the same kind of samples in each format, in several shards."""
+    rng = np.random.default_rng(0)
+    rows = [{"x": rng.bytes(int(rng.integers(0, 3000))), "k": k} for k in range(COUNT)]
+    write(
+        [{"x.bin": row["x"], "k": row["k"]} for row in rows],
+        folder / "tar",
+        "tar",
+        shard_size="90KB",
+    )
+    columns = {"x": "bytes", "k": "int"}
+    write(rows, folder / "mds", "mds", columns=columns, shard_size="90KB")
+    write(rows, folder / "mds-zstd", "mds", columns=columns, shard_size="90KB", compression="zstd")
+    write(rows, folder / "tfrecord", "tfrecord", shard_size="90KB")
+    write(rows, folder / "parquet", "parquet", shard_size="90KB")
+    for name in ("jsonl", "files"):
+        (folder / name).mkdir()
+    for part in range(3):
+        lines = "".join(f"{json.dumps({'k': k})}\n" for k in range(part * 100, part * 100 + 100))
+        (folder / "jsonl" / f"{part}.jsonl").write_text(lines)
+    for k in range(20):
+        (folder / "files" / f"{k}.txt").write_text(f"file {k}")
+
+
+def upload(server: servers.Server, bucket: str, folder: Path) -> None:
+    server.make_bucket(bucket)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            server.put(bucket, str(path.relative_to(folder)), path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sets")
+    write_sets(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, local: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        upload(server, "sets", local)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running_proxy(server: S3Server) -> Iterator[Proxy]:
+    with faulty(server.endpoint, seed=3) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(running_proxy: Proxy) -> Proxy:
+    running_proxy.set_rules()
+    running_proxy.reset()
+    return running_proxy
+
+
+def options(server: S3Server, endpoint: str = "", **others: Any) -> dict[str, Any]:
+    return {
+        "endpoint": endpoint or server.endpoint,
+        "access_key_id": server.access_key,
+        "secret_access_key": server.secret_key,
+        "region": server.region,
+        "virtual_hosted_style_request": False,
+        "timeout": 20,
+        **others,
+    }
+
+
+def kind_of(name: str) -> dict[str, Any]:
+    return {"format": "files"} if name == "files" else {}
+
+
+def all_of(dataset: Any, order: Any, **loading: Any) -> list[Any]:
+    loader = DataLoader(dataset, batch_size=16, sampler=order, collate_fn=list, **loading)
+    with loader:
+        return [sample for batch in loader for sample in batch]
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other)
+
+
+def wait_ended(*pids: int) -> None:
+    wait_gone([open_pid(pid) for pid in pids])
+
+
+# -- equal samples ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_samples_are_those_of_local_files(name: str, local: Path, server: S3Server) -> None:
+    here = Shards(local / name, **kind_of(name))
+    there = Shards(f"s3://sets/{name}", store=options(server), **kind_of(name))
+    assert len(there) == len(here)
+    assert equal([there[k] for k in (0, -1, 5)], [here[k] for k in (0, -1, 5)])
+    assert there.origin(7).path == str(here.origin(7).path).replace(str(local), "s3://sets")
+    for window in (100, "all"):
+        expected = all_of(here, ShardOrder(here, 1, window=window))
+        for workers in (0, 2):
+            found = all_of(there, ShardOrder(there, 1, window=window), num_workers=workers)
+            assert equal(found, expected)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver", "thread"])
+def test_workers_of_each_kind_read(method: str, local: Path, server: S3Server) -> None:
+    here, there = Shards(local / "mds"), Shards("s3://sets/mds", store=options(server))
+    how = {"worker_type": "thread"} if method == "thread" else {"start_method": method}
+    found = all_of(there, ShardOrder(there, 1), num_workers=2, **how)
+    assert equal(found, all_of(here, ShardOrder(here, 1)))
+
+
+def test_paths_are_patterns_lists_and_single_objects(local: Path, server: S3Server) -> None:
+    store = options(server)
+    files = sorted((local / "tar").glob("*.tar"))
+    urls = [f"s3://sets/tar/{path.name}" for path in files]
+    assert len(files) > 3
+    for path in ("s3://sets/tar/*.tar", urls, "s3://sets/tar/", "::".join(urls)):
+        assert len(Shards(path, store=store)) == COUNT
+    assert len(Shards(urls[1], store=store)) == len(Shards(files[1]))
+    assert len(Shards([urls[0], files[1]], store=store)) == len(Shards(files[:2]))
+    assert len(Shards(f"file://{local}/tar")) == COUNT
+    pictures = Shards("s3://sets/mds", store=store, fields={"k": int})
+    assert [pictures[k]["k"] for k in range(5)] == list(range(5))
+
+
+@pytest.mark.parametrize("name", ["gcs", "azure", "http"])
+def test_other_stores_give_the_same(name: str, local: Path, tmp_path: Path) -> None:
+    with getattr(servers, f"{name}_server")(tmp_path) as server:
+        upload(server, "sets", local)
+        url = {"gcs": "gs://sets", "azure": "az://sets", "http": f"{server.endpoint}/sets"}[name]
+        store: dict[str, Any] = {}
+        if name == "gcs":
+            store = {"base_url": server.endpoint, "skip_signature": True}
+        if name == "azure":
+            store = {"endpoint": f"{server.endpoint}/{server.account}"}
+            store |= {"account_name": server.account, "account_key": server.key}
+        here = Shards(local / "mds")
+        there = Shards(f"{url}/mds/index.json", store=store)
+        found = all_of(there, ShardOrder(there, 1), num_workers=2)
+        assert equal(found, all_of(here, ShardOrder(here, 1)))
+
+
+# -- a network that fails ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [Rule("slow_down", share=0.2), Rule("too_many", 1, share=0.1)],
+        [Rule("cut", share=0.3)],
+        [Rule("wrong_range", share=0.1), Rule("no_range", share=0.1)],
+        [Rule("stall", 8, share=0.05)],
+        [Rule("delay", 30), Rule("bandwidth", 2e6)],
+    ],
+    ids=lambda rules: "-".join(rule.kind for rule in rules),
+)
+def test_faults_change_no_sample(
+    rules: list[Rule], local: Path, server: S3Server, proxy: Proxy
+) -> None:
+    here = Shards(local / "mds")
+    there = Shards("s3://sets/mds", store=options(server, proxy.endpoint))
+    proxy.set_rules(*rules)
+    found = all_of(there, ShardOrder(there, 1, window=50), num_workers=2)
+    assert equal(found, all_of(here, ShardOrder(here, 1, window=50)))
+    assert sum(proxy.counters().faults.values()) > 0
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(
+    local: Path, server: S3Server, proxy: Proxy
+) -> None:
+    here = Shards(local / "tfrecord")
+    there = Shards("s3://sets/tfrecord", store=options(server, proxy.endpoint))
+    proxy.set_rules(Rule("refuse", 3, first=1))
+    assert equal(all_of(there, None), all_of(here, None))
+
+
+def test_what_cannot_be_fetched_in_time_is_told(server: S3Server, proxy: Proxy) -> None:
+    there = Shards("s3://sets/mds", store=options(server, proxy.endpoint, timeout=1))
+    proxy.set_rules(Rule("slow_down"))
+    began = time.monotonic()
+    with pytest.raises(
+        DatasetError, match=r"s3://sets/mds/shard.*could not be fetched in time.*SlowDown"
+    ):
+        there[0]
+    assert time.monotonic() - began < 10
+    proxy.set_rules()
+    assert there[0]["k"] == 0
+
+
+def test_samples_that_are_not_there_fail_alone(
+    local: Path, server: S3Server, tmp_path: Path
+) -> None:
+    upload(server, "holes", local / "mds")
+    there = Shards("s3://holes", store=options(server))
+    server.signed("DELETE", "/holes/shard.00001.mds")
+    with pytest.raises(DatasetError, match=r"s3://holes/shard.00001.mds' is not there"):
+        all_of(there, None)
+    with DataLoader(
+        there, batch_size=1, num_workers=2, on_error="skip", error_budget=0.5, collate_fn=list
+    ) as loader:
+        found = [batch[0]["k"] for batch in loader if batch]
+    begin, end = there.starts[1:3]
+    assert found == [k for k in range(COUNT) if not begin <= k < end]
+
+
+def test_an_object_that_changes_is_told(local: Path, server: S3Server) -> None:
+    upload(server, "changing", local / "tar")
+    there = Shards("s3://changing", store=options(server), cache=ShardCache())
+    name = sorted(path.name for path in (local / "tar").glob("*.tar"))[0]
+    server.put("changing", name, (local / "tar" / name).read_bytes()[::-1])
+    fresh = Shards.__new__(Shards)
+    fresh.__dict__.update({**there.__getstate__()})
+    fresh._options = there._options._replace(
+        files=Shards(
+            "s3://sets/tar/*.tar", store=options(server), cache=ShardCache()
+        )._options.files
+    )
+    with pytest.raises(DatasetError, match="has changed since its index was made"):
+        fresh[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "changes", "told"),
+    [
+        ("s3://sets/none/index.json", {}, "cannot be read: the store has no such object"),
+        ("s3://nowhere/mds", {}, "lies in a bucket or container that is not there"),
+        ("s3://sets/mds", {"secret_access_key": "wrong"}, "is refused by the store: set the cred"),
+        ("s3://sets/mds", {"colour": "red"}, "cannot be read with these options of store="),
+        ("s3://sets/tar/*.nothing", {}, "names no object of the store"),
+        ("s3:///mds", {}, "names no bucket or host"),
+    ],
+)
+def test_what_is_wrong_is_told_at_once(
+    url: str, changes: dict[str, Any], told: str, server: S3Server
+) -> None:
+    with pytest.raises(ConfigError, match=told) as error:
+        Shards(url, store=options(server, **changes))
+    assert server.secret_key not in str(error.value)
+
+
+# -- one process that fetches -----------------------------------------------------------------
+
+
+def test_it_ends_with_those_who_ask_it(server: S3Server) -> None:
+    def pid() -> int:
+        there = Shards("s3://sets/mds", store=options(server), cache=ShardCache())
+        list(DataLoader(there, batch_size=50, num_workers=2, collate_fn=list))
+        return there.fetch_stats()["pid"]
+
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(pid()))
+    thread.start()
+    thread.join()
+    wait_ended(found[0])
+
+
+def test_it_is_replaced_when_it_is_killed(local: Path, server: S3Server) -> None:
+    here = Shards(local / "mds")
+    there = Shards("s3://sets/mds", store=options(server), cache=ShardCache())
+    expected = all_of(here, ShardOrder(here, 1))
+    killed, found = set(), []
+    loader = DataLoader(
+        there, batch_size=4, num_workers=2, sampler=ShardOrder(there, 1), collate_fn=list
+    )
+    with loader:
+        for number, batch in enumerate(loader):
+            found += batch
+            if number % 7 == 3:
+                pid = there.fetch_stats()["pid"]
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+    assert equal(found, expected)
+    assert len(killed) > 5
+    wait_ended(*killed)
+
+
+READS = """
+    import json, os, sys, time
+    from reader import DataLoader, ShardCache, ShardOrder, Shards
+
+    store, folder, rank, ranks = json.loads(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
+    shards = Shards("s3://sets/mds", store=store, cache=ShardCache(folder or None))
+    order = ShardOrder(shards, 1, rank=rank, world_size=ranks)
+    print(shards.fetch_stats()["pid"], flush=True)
+    while True:
+        how = {"batch_size": 4, "num_workers": 2, "collate_fn": list}
+        with DataLoader(shards, sampler=order, **how) as loader:
+            print(json.dumps([sample["k"] for batch in loader for sample in batch]), flush=True)
+        sys.stdin.readline()
+        if ranks > 1:
+            time.sleep(60)
+"""
+
+
+def leftovers() -> Counter[str]:
+    found = [*Path("/dev/shm").iterdir(), *Path("/tmp").glob("reader*")]
+    return Counter(map(str, found))
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_nothing_is_left_of_a_trainer_that_is_killed(
+    has_folder: bool, server: S3Server, tmp_path: Path
+) -> None:
+    before = leftovers()
+    folder = str(tmp_path / "cache") if has_folder else ""
+    program = Program(tmp_path, READS, json.dumps(options(server)), folder, "0", "1")
+    pid = int(program.line())
+    program.line()
+    program.process.send_signal(signal.SIGKILL)
+    program.finish()
+    wait_ended(pid)
+    assert leftovers() == before
+
+
+def test_ranks_of_a_machine_fetch_each_byte_once(
+    local: Path, server: S3Server, proxy: Proxy, tmp_path: Path
+) -> None:
+    proxy.set_rules(Rule("delay", 20))
+    arguments = json.dumps(options(server, proxy.endpoint)), str(tmp_path / "cache")
+    programs = []
+    for rank in range(3):
+        (tmp_path / f"{rank}").mkdir()
+        programs.append(Program(tmp_path / f"{rank}", READS, *arguments, f"{rank}", "3"))
+    pids = {program.line() for program in programs}
+    found = [json.loads(program.line()) for program in programs]
+    for program in programs:
+        program.process.send_signal(signal.SIGKILL)
+        program.finish()
+    assert len(pids) == 1
+    wait_ended(int(pids.pop()))
+    assert sorted(k for part in found for k in part) == list(range(COUNT))
+    size = sum(path.stat().st_size for path in (local / "mds").iterdir())
+    assert proxy.counters().bytes_sent < 1.6 * size  # first samples come alone, and come again
+
+
+def test_a_folder_serves_the_next_run_which_fetches_nothing(
+    local: Path, server: S3Server, proxy: Proxy, tmp_path: Path
+) -> None:
+    def read() -> list[Any]:
+        there = Shards(
+            "s3://sets/tar",
+            store=options(server, proxy.endpoint),
+            cache=ShardCache(tmp_path / "cache"),
+            index=tmp_path / "index",
+        )
+        return all_of(there, ShardOrder(there, 1))
+
+    found: list[list[Any]] = []
+    for _ in range(2):  # a thread's end closes its connection
+        thread = threading.Thread(target=lambda: found.append(read()))
+        thread.start()
+        thread.join()
+        wait_until(lambda: not list((tmp_path / "cache").glob("*/socket-*")))
+        sent = proxy.reset().bytes_sent
+    assert equal(found[0], found[1])
+    assert len(found[0]) == COUNT
+    assert sent < 10_000  # the list of objects
+
+
+def test_less_room_than_the_set_costs_few_bytes_more(
+    server: S3Server, proxy: Proxy, tmp_path: Path
+) -> None:
+    rows = [{"x": np.random.default_rng(k).bytes(400_000)} for k in range(500)]
+    write(rows, tmp_path / "large", "mds", columns={"x": "bytes"}, shard_size="16MB")
+    upload(server, "large", tmp_path / "large")
+    there = Shards(
+        "s3://large", store=options(server, proxy.endpoint), cache=ShardCache(limit="70MB")
+    )
+    order = ShardOrder(there, 1, window=40)
+    for _ in range(2):
+        assert len(all_of(there, order, num_workers=2)) == 500
+    size = sum(path.stat().st_size for path in (tmp_path / "large").iterdir())
+    sent = proxy.counters().bytes_sent
+    assert sent < 2 * size * 1.15
+    assert there.fetch_stats()["kept"] <= 70e6 + (64 << 20)
+
+
+def test_a_forked_process_of_the_user_reads_too(server: S3Server) -> None:
+    there = Shards("s3://sets/mds", store=options(server), cache=ShardCache())
+    assert there[3]["k"] == 3
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writable, b"%d" % there[4]["k"])
+        finally:
+            os._exit(0)
+    os.close(writable)
+    assert os.read(readable, 10) == b"4"
+    os.close(readable)
+    os.waitpid(pid, 0)
+    assert there[5]["k"] == 5
