@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stores": (*_CORE, "available_memory"),
     "shards": (*_ENGINE, "images", "observe", "loader", "stores"),
     "compat": (*_ENGINE, "formats", "observe", "loader"),
-    "__main__": (*_ENGINE, "observe", "loader", "compat", "stores", "shards", "_version", "the face"),
+    "__main__": (*_ENGINE, "observe", "loader", "compat", "shards", "_version", "the face"),
 }
 FACE = "the face"
 # A public package whose `__init__` names what later rooms define: it imports that when it is asked
