@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import json
 import os
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ __all__ = ["Ranges", "RemoteObject", "Store"]
 _MOST_HELD = 256  # pieces of a thread
 _MOST_HELD_NBYTES = 256 << 20
 _ATTEMPTS = 4  # of a request whose process was killed
-_AT_ONCE = 64  # ranges of a request
+_AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
 _CONNECTION = "connection"  # what a thread has of a cache
 
@@ -101,7 +102,12 @@ class _Connection:
     def ask(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         """Return the answer. EOFError, OSError: the process has ended."""
         send(self._socket, message)
-        return receive(self._socket)
+        answer, fds = receive(self._socket)
+        while not answer.get("is_last", True):  # a packet has few descriptors
+            more, more_fds = receive(self._socket)
+            fds += more_fds
+            answer = {**more, "pieces": answer["pieces"] + more["pieces"]}
+        return answer, fds
 
     def number_of(self, store: Store) -> int:
         """Return the number by which the process knows a store."""
@@ -198,8 +204,8 @@ class Store:
         from reader.stores.fetcher.object_store import number_of
 
         found: list[RemoteObject | None] = []
-        for begin in range(0, len(keys), _AT_ONCE * 16):
-            part = keys[begin : begin + _AT_ONCE * 16]
+        for begin in range(0, len(keys), _AT_ONCE):
+            part = keys[begin : begin + _AT_ONCE]
             answer, _ = self._asked({"do": "meta", "objects": part})
             found += [
                 None if said is None else RemoteObject(key, said[0], number_of(said[1]))
@@ -284,13 +290,14 @@ class Store:
             "is_near": is_near,
         }
         answer, fds = self._asked(message)
-        connection, left = self._connection(), list(fds)
+        connection = self._connection()
+        left = deque(fds)
         try:
             for number, begin, end in answer["pieces"]:
                 name, version = self._name(objects[number]), answer["objects"][number][1]
-                connection.hold(_Held(name, begin, end, left.pop(0)), version)
+                connection.hold(_Held(name, begin, end, left.popleft()), version)
         finally:
-            for fd in left:  # of an object that has changed
+            for fd in left:  # one before has changed
                 os.close(fd)
         return {of: said[0] for of, said in zip(objects, answer["objects"], strict=True)}
 

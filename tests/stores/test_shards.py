@@ -239,20 +239,35 @@ def test_samples_that_are_not_there_fail_alone(
     assert found == [k for k in range(COUNT) if not begin <= k < end]
 
 
-def test_an_object_that_changes_is_told(local: Path, server: S3Server) -> None:
-    upload(server, "changing", local / "tar")
-    there = Shards("s3://changing", store=options(server), cache=ShardCache())
-    name = sorted(path.name for path in (local / "tar").glob("*.tar"))[0]
-    server.put("changing", name, (local / "tar" / name).read_bytes()[::-1])
-    fresh = Shards.__new__(Shards)
-    fresh.__dict__.update({**there.__getstate__()})
-    fresh._options = there._options._replace(
-        files=Shards(
-            "s3://sets/tar/*.tar", store=options(server), cache=ShardCache()
-        )._options.files
-    )
+def test_an_object_that_changes_is_told_and_read_by_who_begins_anew(
+    local: Path, server: S3Server
+) -> None:
+    content = {path.name: path.read_bytes() for path in (local / "tar").glob("*.tar")}
+    server.make_bucket("changing")
+    for name in ("a.tar", "b.tar"):
+        server.put("changing", name, content[min(content)])
+    cache = ShardCache()
+    old = Shards("s3://changing", store=options(server), cache=cache)
+    assert len(old) == 2 * len(Shards(local / "tar" / min(content)))
+    for name in ("a.tar", "b.tar"):
+        server.put("changing", name, content[max(content)])
+    expected = all_of(Shards(local / "tar" / max(content)), None)
+    new = Shards("s3://changing", store=options(server), cache=cache)
+    assert equal(all_of(new, None, num_workers=2), [*expected, *expected])
     with pytest.raises(DatasetError, match="has changed since its index was made"):
-        fresh[0]
+        all_of(old, None, num_workers=1)
+    assert equal(all_of(new, None), [*expected, *expected])
+
+
+def test_many_objects_with_any_names_are_fetched_at_once(server: S3Server) -> None:
+    server.make_bucket("names")
+    names = [f"a b/é+~(1)%20#{k}?.txt" for k in range(250)]
+    for name in names:
+        server.put("names", name, name.encode())
+    there = Shards("s3://names", "files", store=options(server))
+    with DataLoader(there, batch_size=250, num_workers=1, collate_fn=list) as loader:
+        (found,) = list(loader)
+    assert {each["file"]: each["bytes"] for each in found} == {n: n.encode() for n in names}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ __all__ = ["KeptBytes", "KeptObject", "Piece"]
 
 _LOG = "pieces.jsonl"
 _SUFFIX = ".piece"
+_MOST_LINES = 10_000
 _MOST_OF = 0.98  # of a piece: what lies between samples is not handed out
 
 
@@ -154,6 +155,7 @@ class KeptBytes:
         self._clock = itertools.count(1)
         self._victims: list[tuple[int, bool, int, Piece]] = []
         self._log: Any = None
+        self._lines = 0  # of the list, since it was written anew
         if folder is not None:
             self._read_log(folder)
 
@@ -206,7 +208,11 @@ class KeptBytes:
 
     def keep(self, piece: Piece) -> None:
         """Note that all bytes of a piece are there."""
-        if not piece.path or self._log is None:
+        if not piece.path or self._log is None or piece.is_passing:
+            return
+        self._lines += 1
+        if self._lines > _MOST_LINES and self._lines > 4 * sum(1 for _ in self._all()):
+            self._write_log()
             return
         line = {
             "root": piece.of.root,
@@ -244,11 +250,17 @@ class KeptBytes:
             self.nbytes -= piece.nbytes
             self._drop_file(piece)
 
-    def forget(self, of: KeptObject) -> None:
-        """Let all of an object go: it has another version."""
+    def renewed(self, of: KeptObject) -> KeptObject:
+        """Return the object of a key anew: it has another version, and what was here goes."""
         for piece in list(of.pieces):
-            self.drop(piece)
-        of.nbytes, of.version = -1, ""
+            if piece.done is None and not piece.users:
+                self.drop(piece)
+        for piece in of.pieces:  # who waits for them has them yet
+            self.nbytes -= piece.nbytes
+            piece.is_passing = True
+        of.pieces = []
+        del self.objects[of.root, of.key]
+        return self.of(of.root, of.key)
 
     def make_room(self, nbytes: int, distance: int) -> bool:
         """Whether there is room, once pieces went that are read later than in `distance` groups."""
@@ -337,13 +349,22 @@ class KeptBytes:
             if name.endswith(_SUFFIX) and name not in kept:
                 with contextlib.suppress(OSError):
                     Path(folder, name).unlink()
-        draft = f"{path}.{secrets.token_hex(6)}"
-        log = open(draft, "x", encoding="utf-8", opener=_of_this_user)  # noqa: SIM115
-        self._log = log
-        for piece in self._all():
-            self.keep(piece)
-        Path(draft).replace(path)
+        self._write_log()
         self.make_room(0, -1)
+
+    def _write_log(self) -> None:
+        """Write the list of pieces anew, without those that went."""
+        path = f"{self._folder}/{_LOG}"
+        draft = f"{path}.{secrets.token_hex(6)}"
+        if self._log is not None:
+            self._log.close()
+        self._log = open(draft, "x", encoding="utf-8", opener=_of_this_user)  # noqa: SIM115
+        self._lines = -sum(1 for _ in self._all())  # so that these do not count
+        for piece in self._all():
+            if piece.done is None:
+                self.keep(piece)
+        self._lines = 0
+        Path(draft).replace(path)
 
     def _take(self, path: str, size: int, said: dict[str, Any]) -> None:
         """Take a piece that an earlier process has left. ValueError, ...: it cannot be."""

@@ -205,10 +205,8 @@ class _Server:
         known = []
         for store, key, nbytes, number in objects:
             name, source = client.sources[store]
-            of = self._kept.of(name, key)
             with _naming(key):
-                await self._transfers.known(of, source, nbytes, number)
-            known.append(of)
+                known.append(await self._transfers.known(name, key, source, nbytes, number))
 
         is_first = not is_near and client.reads < _FIRST_READS
         client.reads += not is_near
@@ -225,14 +223,15 @@ class _Server:
                 raise failures[0]
             unique = list(dict.fromkeys(pieces))
             places = {of: number for number, of in enumerate(known)}
-            answer = {
-                "objects": [[of.nbytes, of.version] for of in known],
-                "pieces": [
+            answer: dict[str, Any] = {"objects": [[of.nbytes, of.version] for of in known]}
+            for first in range(0, max(1, len(unique)), MOST_FDS):
+                part = unique[first : first + MOST_FDS]
+                answer["pieces"] = [
                     [places[each.of], each.begin, each.end if each.done is None else each.here]
-                    for each in unique
-                ],
-            }
-            send(client.connection, answer, [piece.open() for piece in unique])
+                    for each in part
+                ]
+                answer["is_last"] = first + MOST_FDS >= len(unique)
+                send(client.connection, answer, [piece.open() for piece in part])
             if not is_near and client.reads > 1:
                 self._transfers.go_ahead()
         finally:

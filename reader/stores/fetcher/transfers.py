@@ -61,35 +61,40 @@ class Transfers:
         self._asked: deque[Piece] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._running_ahead = 0
+        self._spent = 0  # bytes, since what comes ahead was looked at
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
         self._failed: dict[KeptObject, float] = {}
         self._ahead: Iterator[tuple[KeptObject, int, int]] | None = None
 
-    async def known(self, of: KeptObject, source: Source, nbytes: int, number: int) -> None:
-        """Make an object's version known, or compare it.
+    async def known(
+        self, root: str, key: str, source: Source, nbytes: int, number: int
+    ) -> KeptObject:
+        """Return an object in the version that an index says.
 
         Args:
-            of: the object.
+            root: of its store.
+            key: of it.
             source: where it lies.
-            nbytes: that it has, as an index says; -1: not known.
+            nbytes: that it has; -1: not known.
             number: of its version; 0: not known.
 
         Raises:
-            Failure: it has another version.
+            Failure: the store has another version.
         """
-        if not of.is_known and of.version:  # a folder has pieces of it, of some time
-            if not number:
-                meta = await self.meta(of, source)
-                if (meta.nbytes, meta.version) != (of.nbytes, of.version):
-                    self.kept.forget(of)
-            elif number_of(of.version) != number:
-                self.kept.forget(of)
-            of.is_known = True
+        of = self.kept.of(root, key)
+        is_old = bool(of.version) and number not in (0, number_of(of.version))
+        if is_old or (of.version and not of.is_known and not number):
+            # what is here is of another version, or a folder has it from some time
+            meta = await self.meta(of, source)
+            if number not in (0, number_of(meta.version)):
+                raise Failure("changed", "it has another version")
+            if meta != (of.nbytes, of.version):
+                of = self.kept.renewed(of)
+        of.is_known = True
         self.expect(of, source, nbytes, number)
-        if number and of.version and number_of(of.version) != number:
-            raise Failure("changed", "it has another version")
         if nbytes >= 0 and of.nbytes != nbytes:
             raise Failure("changed", f"it has {of.nbytes:,} bytes, and an index says {nbytes:,}")
+        return of
 
     def expect(self, of: KeptObject, source: Source, nbytes: int, number: int) -> None:
         """Take what an index says of an object that will be read. See `known`."""
@@ -176,10 +181,14 @@ class Transfers:
         """Note that pieces were handed out."""
         for piece in pieces:
             piece.users -= 1
+            self._spent += piece.nbytes if piece.is_spent and not piece.users else 0
             self.kept.use(piece)
             piece.shut()
             if piece.is_passing and not piece.users:
                 self.kept.drop(piece)
+        if self._spent >= EXTENT:  # there is room for what comes
+            self._spent = 0
+            self.moved()
 
     def begin_epoch(self) -> None:
         """Take a new order: what it begins with comes before all else, for a while."""
@@ -308,6 +317,8 @@ class Transfers:
         piece.done = None
         self.kept.keep(piece)
         done.set_result(None)
+        if piece.is_passing and not piece.users:
+            self.kept.drop(piece)
 
     async def _fetch(self, piece: Piece) -> None:
         of, at = piece.of, piece.begin
