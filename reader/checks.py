@@ -217,8 +217,9 @@ def refuse_url(name: str, path: Any) -> None:
         remedy = f"pass the path alone: {'/' + text[len(found[0]) :].lstrip('/')!r}"
     else:
         remedy = (
-            "files are not read from there yet: copy them to a disk of this machine (aws s3 sync,"
-            " gsutil rsync, rclone), or mount the bucket (s3fs, gcsfuse), and pass that path"
+            "shards are read from there, by reader.Shards, and other files are not: copy them to a"
+            " disk of this machine (aws s3 sync, gsutil rsync, rclone), or mount the bucket (s3fs,"
+            " gcsfuse), and pass that path"
         )
     raise ConfigError(
         f"{name} must be the path of a file or folder, got the URL {text!r}; {remedy}"

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError
-from reader.files import open_regular
 from reader.loader import DataLoader
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import ListedShard, Options, Shard
-from reader.shards.formats.stored import Files
+from reader.shards.formats.stored import Files, ShardFile
 from reader.shards.index import counts_of, files_of, listed_shards
 from reader.shards.kept_index import COUNT
+from reader.shards.paths import parts_of
+from reader.shards.remote_files import files_for
 from reader.shards.write_shards import MANIFEST
 
 __all__ = ["CheckedShard", "check_shards"]
@@ -71,7 +72,8 @@ def check_shards(
         ConfigError, ConfigTypeError: there are no shards, or an argument is invalid.
     """
     decoded = None if fields is None else Fields(fields)
-    options = Options(check=True, allow_pickle=allow_pickle)
+    files = files_for(parts_of(path), None, None)
+    options = Options(check=True, allow_pickle=allow_pickle, files=files)
     form, shards = listed_shards(path, format, options)
     folders = {os.path.dirname(each.path) for each in shards}  # noqa: PTH120
     sums = {
@@ -121,8 +123,9 @@ class _Checks(Dataset[CheckedShard]):
         listed = self._shards[index]
         nbytes = 0
         try:
-            nbytes = files_of([listed], self._options.files)[0].nbytes
-            self._compare_sum(listed.path)
+            (file,) = files_of([listed], self._options.files)
+            nbytes = file.nbytes
+            self._compare_sum(file)
             count, shard, chosen = self._opened(listed)
             shard.check_sums()
         except (ConfigError, DatasetError) as error:
@@ -137,17 +140,16 @@ class _Checks(Dataset[CheckedShard]):
                     damage.append(str(fault))
         return CheckedShard(listed.path, count, nbytes, faults, damage)
 
-    def _compare_sum(self, path: str) -> None:
-        wanted = self._sums.get(path)
+    def _compare_sum(self, file: ShardFile) -> None:
+        wanted = self._sums.get(file.path)
         if wanted is None:
             return
-        found = hashlib.sha256()
-        with open(path, "rb", opener=open_regular) as file:
-            while block := file.read(_BLOCK):
-                found.update(block)
+        found, stored = hashlib.sha256(), self._options.files.stored(file)
+        for place in range(0, stored.nbytes, _BLOCK):
+            found.update(stored.read(place, min(_BLOCK, stored.nbytes - place)))
         if found.hexdigest() != wanted:
             raise DatasetError(
-                f"the shard '{path}' is damaged: its SHA-256 is {found.hexdigest()}, and"
+                f"the shard '{file.path}' is damaged: its SHA-256 is {found.hexdigest()}, and"
                 f" {MANIFEST} says {wanted}. Fetch it again, or write it anew"
             )
 

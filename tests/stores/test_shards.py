@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -174,6 +176,23 @@ def test_other_stores_give_the_same(name: str, local: Path, tmp_path: Path) -> N
         there = Shards(f"{url}/mds/index.json", store=store)
         found = all_of(there, ShardOrder(there, 1), num_workers=2)
         assert equal(found, all_of(here, ShardOrder(here, 1)))
+
+
+def test_the_command_goes_by_the_environment(server: S3Server) -> None:
+    environment = {
+        **os.environ,
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_REGION": server.region,
+    }
+    for command, told in [("list", "s3://sets/mds/shard.00001.mds"), ("check", "all whole")]:
+        arguments = [sys.executable, "-m", "reader", "shards", command, "s3://sets/mds"]
+        done = subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert told in done.stdout
 
 
 # -- a network that fails ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ documentation; the error codes of S3, and HTTP's (RFC 9110).
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ _CLIENT_OPTIONS = frozenset(
         *("user_agent",),
     )
 )
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
 _EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
 _OF_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
@@ -84,9 +86,12 @@ class ObjectStore:
         self._obstore = obstore
         client = {name: options[name] for name in options.keys() & _CLIENT_OPTIONS}
         config = {name: options[name] for name in options.keys() - _CLIENT_OPTIONS}
-        places = root, *(str(config.get(name, "")) for name in ("endpoint", "base_url"))
-        plain = any(each.startswith("http://") for each in places)
-        client = {"allow_http": plain, "connect_timeout": _CONNECT, **client, "timeout": _WHOLE}
+        said = (config.get(name) for name in ("endpoint", "base_url"))
+        places = (root, *said, *(os.environ.get(name) for name in _ENDPOINTS))
+        plain = any(str(each).startswith("http://") for each in places)
+        if plain:
+            client.setdefault("allow_http", True)
+        client = {"connect_timeout": _CONNECT, **client, "timeout": _WHOLE}
         try:
             from_url: Any = obstore.store.from_url
             self._store = from_url(
@@ -179,7 +184,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure("lasting", told)
     if type(error).__name__ in ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError"):
         return Failure("option", told)
-    return Failure("later", told)
+    return Failure("option" if "builder error" in told else "later", told)
 
 
 def _plain(error: Exception) -> str:
