@@ -20,18 +20,24 @@ _MOST = 1 << 31  # bytes of a message
 _IN_FILE = b"in the file, bytes: "
 
 
-def send(connection: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-    """Send a message with some descriptors, which stay the sender's. OSError: nobody listens."""
+def send(
+    connection: socket.socket, message: dict[str, Any], fds: Sequence[int] = (), flags: int = 0
+) -> None:
+    """Send a message with some descriptors, which stay the sender's.
+
+    Raises:
+        OSError: nobody listens; or of a flag, such as BlockingIOError where there is no room.
+    """
     content = json.dumps(message, separators=(",", ":")).encode()
     if len(content) <= _MOST_INLINE:
-        socket.send_fds(connection, [content], list(fds))
+        socket.send_fds(connection, [content], list(fds), flags)
         return
     file = os.memfd_create("reader-message", os.MFD_CLOEXEC)
     try:
         done = 0
         while done < len(content):
             done += os.write(file, memoryview(content)[done:])
-        socket.send_fds(connection, [_IN_FILE + b"%d" % len(content)], [file, *fds])
+        socket.send_fds(connection, [_IN_FILE + b"%d" % len(content)], [file, *fds], flags)
     finally:
         os.close(file)
 

@@ -19,6 +19,7 @@ import pytest
 
 from reader import ConfigError, DataLoader, DatasetError, ShardCache, ShardOrder, Shards
 from reader import write_shards as write
+from reader.stores.messages import receive, send
 from tests.processes import Program, open_pid, wait_gone, wait_until
 from tests.stores import servers
 from tests.stores.proxy import Proxy, Rule, faulty
@@ -460,3 +461,18 @@ def test_a_forked_process_of_the_user_reads_too(server: S3Server) -> None:
     os.close(readable)
     os.waitpid(pid, 0)
     assert there[5]["k"] == 5
+
+
+def test_one_who_does_not_read_holds_nobody_up(server: S3Server) -> None:
+    cache = ShardCache()
+    there = Shards("s3://sets/mds", store=options(server), cache=cache)
+    idle = cache.connected()
+    send(idle, {"do": "store", "root": "s3://sets", "options": options(server)})
+    assert receive(idle)[0] == {"store": 0}
+    for _ in range(100):
+        send(idle, {"do": "list", "store": 0, "prefix": "mds/"})
+    assert equal(all_of(there, None, num_workers=2), all_of(there, None))
+    found = [receive(idle)[0]["objects"] for _ in range(100)]
+    idle.close()
+    assert found[0]
+    assert found.count(found[0]) == 100

@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = ["serve"]
 _MOST_PACKET = 1 << 16
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _BACKLOG = 512
+_PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
 _PATIENCE_S = 120.0
 _FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
@@ -103,9 +105,22 @@ class _Client:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        connection.setblocking(False)
         self.sources: list[tuple[str, Source]] = []
         self.orders: list[str] = []
         self.reads = 0
+
+    async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send a message; one who does not read, such as a stopped process, holds nobody up."""
+        while True:
+            try:
+                send(self.connection, message, fds)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ETOOMANYREFS):
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
 
 
 class _Server:
@@ -175,7 +190,7 @@ class _Server:
                 answer = {"failure": error.kind, "told": error.told}
             except Exception as error:  # a fault of ours: the process goes on for the others
                 answer = {"failure": "lasting", "told": f"the fetching process failed: {error!r}"}
-            send(client.connection, answer)
+            await client.send(answer)
         except (OSError, ValueError, TypeError):  # it has ended
             self._leave(client)
 
@@ -189,7 +204,7 @@ class _Server:
             store = self._stores[identity] = ObjectStore(root, options)
         name = f"{root} {options.get('endpoint', '')}".strip()
         client.sources.append((name, Source(store, patience_s)))
-        send(client.connection, {"store": len(client.sources) - 1})
+        await client.send({"store": len(client.sources) - 1})
 
     async def _do_read(
         self, client: _Client, objects: list[Any], parts: list[Any], is_near: bool
@@ -231,7 +246,7 @@ class _Server:
                     for each in part
                 ]
                 answer["is_last"] = first + MOST_FDS >= len(unique)
-                send(client.connection, answer, [piece.open() for piece in part])
+                await client.send(answer, [piece.open() for piece in part])
             if not is_near and client.reads > 1:
                 self._transfers.go_ahead()
         finally:
@@ -251,14 +266,14 @@ class _Server:
                 return None
 
         found = await asyncio.gather(*(meta(*each) for each in objects))
-        send(client.connection, {"objects": found})
+        await client.send({"objects": found})
 
     async def _do_list(self, client: _Client, store: int, prefix: str) -> None:
         """Answer with key, bytes and the version's number of all objects below a prefix."""
         source = client.sources[store][1]
         with _naming(prefix):
             found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
-        send(client.connection, {"objects": found})
+        await client.send({"objects": found})
 
     async def _do_order(
         self,
@@ -293,7 +308,7 @@ class _Server:
         )
         if is_new:
             self._transfers.begin_epoch()
-        send(client.connection, {})
+        await client.send({})
 
     async def _do_damaged(
         self, client: _Client, store: int, key: str, begin: int, end: int
@@ -303,7 +318,7 @@ class _Server:
         for piece in [each for each in of.pieces if each.begin < end and begin < each.end]:
             if piece.done is None and not piece.users:
                 self._kept.drop(piece)
-        send(client.connection, {})
+        await client.send({})
 
     async def _do_stats(self, client: _Client) -> None:
         """Answer with what was fetched and kept."""
@@ -311,7 +326,7 @@ class _Server:
         names = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead")
         answer = {name: counts[name] for name in names}
         answer |= {"kept": self._kept.nbytes, "limit": self._kept.limit}
-        send(client.connection, {**answer, "evicted": self._kept.evicted, "pid": os.getpid()})
+        await client.send({**answer, "evicted": self._kept.evicted, "pid": os.getpid()})
 
     def close(self) -> None:
         for client in list(self._clients):
