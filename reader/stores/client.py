@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
 from reader.stores.messages import receive, send
-from reader.stores.shard_cache import ShardCache
+from reader.stores.shard_cache import ShardCache, connected, of_thread
 
 __all__ = ["Ranges", "RemoteObject", "Store"]
 
@@ -93,7 +93,7 @@ class _Connection:
 
     def __init__(self, cache: ShardCache) -> None:
         self.pid = os.getpid()
-        self._socket = cache.connected()
+        self._socket = connected(cache)
         self._stores: dict[str, int] = {}
         self._held: dict[_Held, None] = {}  # the oldest first
         self._of: dict[str, _Pieces] = {}
@@ -346,14 +346,14 @@ class Store:
 
     def _connection(self) -> _Connection:
         """Return this thread's connection."""
-        mine = self.cache.of_thread
+        mine = of_thread(self.cache)
         found: _Connection | None = mine.get(_CONNECTION)
         if found is None or found.pid != os.getpid():
             found = mine[_CONNECTION] = _Connection(self.cache)
         return found
 
     def _drop(self) -> None:
-        self.cache.of_thread.pop(_CONNECTION, None)
+        of_thread(self.cache).pop(_CONNECTION, None)
 
 
 def _with_store(message: dict[str, Any], number: int) -> dict[str, Any]:

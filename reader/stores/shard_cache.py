@@ -25,7 +25,7 @@ from reader.errors import ConfigError, DatasetError, got
 from reader.files import PrivateFolder, holder_of
 from reader.stores.messages import receive
 
-__all__ = ["ShardCache"]
+__all__ = ["ShardCache", "connected", "of_thread"]
 
 _LEAST = 64 << 20  # bytes: of some extents on their way at once
 _MOST_IN_MEMORY = 4 << 30
@@ -95,19 +95,9 @@ class ShardCache:
         found = os.statvfs(self._folder)
         return max(_LEAST, found.f_bavail * found.f_frsize // 2)
 
-    @property
-    def of_thread(self) -> dict[str, Any]:
-        """What this thread has of the cache; it goes with the thread, or with the cache."""
-        return self._threads.__dict__
-
     # -- the process ---------------------------------------------------------------------------
 
-    def connected(self) -> socket.socket:
-        """Return a connection to the process that fetches, which is started if there is none.
-
-        Raises:
-            DatasetError: it cannot be started.
-        """
+    def _connected(self) -> socket.socket:
         lock = self._lock_path()
         end = time.monotonic() + _PATIENCE_S
         while True:
@@ -225,3 +215,17 @@ class ShardCache:
         fd = getattr(self, "_fd", -1)
         if fd >= 0 and self._lock.startswith(f"/proc/{os.getpid()}/"):
             os.close(fd)
+
+
+def connected(cache: ShardCache) -> socket.socket:
+    """Return a connection to the process that fetches, which is started if there is none.
+
+    Raises:
+        DatasetError: it cannot be started.
+    """
+    return cache._connected()
+
+
+def of_thread(cache: ShardCache) -> dict[str, Any]:
+    """Return what this thread has of a cache; it goes with the thread, or with the cache."""
+    return cache._threads.__dict__
