@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import importlib.util
 import io
 import json
 import re
@@ -48,6 +49,11 @@ def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
                 " of this machine: leave it out"
             )
         return Files()
+    if importlib.util.find_spec("obstore") is None:  # which is never imported here
+        raise ConfigError(
+            f"{next(filter(is_url, paths))!r} is read by obstore, which is not installed. Run: pip"
+            ' install "lodreader[remote]"'
+        )
     return RemoteFiles(ShardCache() if cache is None else cache, dict(store or {}))
 
 

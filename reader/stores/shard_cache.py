@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class ShardCache:
             self._folder = os.path.join(self.path, f"user-{os.getuid()}")  # noqa: PTH118
             self._check_folder()
         self.limit = given or self._usual_limit()
+        self._is_limited = given is not None and path is not None
 
     def _check_folder(self) -> None:
         """Make the folder. ConfigError: it cannot be used, or others may write to it."""
@@ -147,6 +149,12 @@ class ShardCache:
         except OSError:
             found.close()
             return None
+        if self._is_limited and said.get("limit") != self.limit:
+            warnings.warn(
+                f"the cache '{self.path}' is in use with limit={said.get('limit')}, which holds"
+                f" until all who use it have ended, and not limit={self.limit}",
+                stacklevel=2,
+            )
         return found
 
     def _to_started(self, lock: str) -> socket.socket | None:
@@ -163,7 +171,7 @@ class ShardCache:
         try:
             with theirs:
                 subprocess.run(
-                    [sys.executable, "-c", _PROGRAM, json.dumps(arguments)],
+                    [sys.executable, "-I", "-c", _PROGRAM, json.dumps(arguments)],
                     check=False,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

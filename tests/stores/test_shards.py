@@ -431,6 +431,16 @@ def test_a_folder_serves_the_next_run_which_fetches_nothing(
     assert sent < 10_000  # the list of objects
 
 
+def test_another_limit_of_a_cache_in_use_is_told(server: S3Server, tmp_path: Path) -> None:
+    first = ShardCache(tmp_path, "100MB")
+    there = Shards("s3://sets/mds", store=options(server), cache=first)
+    for limit in ("100MB", None):
+        Shards("s3://sets/mds", store=options(server), cache=ShardCache(tmp_path, limit))
+    with pytest.warns(UserWarning, match="is in use with limit=100000000"):
+        Shards("s3://sets/mds", store=options(server), cache=ShardCache(tmp_path, "200MB"))
+    assert there[0]["k"] == 0
+
+
 def test_less_room_than_the_set_costs_few_bytes_more(
     server: S3Server, proxy: Proxy, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -253,6 +254,14 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be used"):
         ShardCache(tmp_path / "file")
+
+
+def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(
+        ConfigError, match=r"'s3://bucket/x' is read by obstore.*lodreader\[remote\]"
+    ):
+        Shards(["/data/x", "s3://bucket/x"])
 
 
 def test_options_of_stores_are_refused_for_files_of_this_machine(tmp_path: Path) -> None:
