@@ -195,7 +195,7 @@ def test_the_command_goes_by_the_environment(server: S3Server) -> None:
             arguments, env=environment, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
-        assert told in done.stdout.decode()
+        assert told in done.stdout
 
 
 # -- a network that fails ---------------------------------------------------------------------

@@ -196,6 +196,11 @@ class KeptBytes:
         """Note that a piece is handed out."""
         piece.used = next(self._clock)
 
+    def spend(self, piece: Piece) -> None:
+        """Note that all of a piece was handed out: it may go before all others."""
+        if self._victims and not piece.is_passing:
+            self._victims.append((UNKNOWN, True, piece.used, piece))
+
     def is_sound(self, piece: Piece) -> bool:
         """Whether a piece that an earlier process has left has the bytes that it wrote."""
         if not piece.is_checked:

@@ -65,6 +65,8 @@ class Transfers:
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
         self._failed: dict[KeptObject, float] = {}
         self._ahead: Iterator[tuple[KeptObject, int, int]] | None = None
+        self._gap: tuple[KeptObject, int, int] | None = None  # the next one of these
+        self._is_full = False  # there was no room for it
 
     async def known(
         self, root: str, key: str, source: Source, nbytes: int, number: int
@@ -181,20 +183,22 @@ class Transfers:
         """Note that pieces were handed out."""
         for piece in pieces:
             piece.users -= 1
-            self._spent += piece.nbytes if piece.is_spent and not piece.users else 0
             self.kept.use(piece)
+            if piece.is_spent and not piece.users:
+                self.kept.spend(piece)
+                self._spent += piece.nbytes
             piece.shut()
             if piece.is_passing and not piece.users:
                 self.kept.drop(piece)
         if self._spent >= EXTENT:  # there is room for what comes
-            self._spent = 0
-            self.moved()
+            self._spent, self._is_full = 0, False
+            self.pump()
 
     def begin_epoch(self) -> None:
         """Take a new order: what it begins with comes before all else, for a while."""
         self.goes_ahead = False
         self.kept.begin_epoch()
-        self._ahead = None
+        self._ahead, self._is_full = None, False
         asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
 
     def go_ahead(self) -> None:
@@ -206,7 +210,7 @@ class Transfers:
     def moved(self) -> None:
         """Note that what is read next has changed."""
         self.kept.moved()
-        self._ahead = None
+        self._ahead, self._is_full = None, False
         self.pump()
 
     async def _here(self, pieces: list[Piece], end: int) -> None:
@@ -262,13 +266,19 @@ class Transfers:
     def _next_ahead(self) -> Piece | None:
         """Return a piece that will be read, and for which there is room; None: none is wanted."""
         if self._ahead is None:
-            self._ahead = self._gaps_ahead()
-        for of, begin, end in self._ahead:
+            self._ahead, self._gap = self._gaps_ahead(), None
+        while not self._is_full:
+            self._gap = self._gap or next(self._ahead, None)
+            if self._gap is None:
+                return None
+            of, begin, end = self._gap
             if of.gap_at(begin, begin, end) != (begin, end):
-                continue  # it was asked for meanwhile
-            if self.kept.make_room(end - begin, self._future.distance(of)):
+                self._gap = None  # it was asked for meanwhile
+            elif self.kept.make_room(end - begin, self._future.distance(of)):
+                self._gap = None
                 return self._new(of, begin, end)
-            self._ahead = iter(())  # until something is read
+            else:
+                self._is_full = True  # until something is read
         return None
 
     def _gaps_ahead(self) -> Iterator[tuple[KeptObject, int, int]]:
