@@ -291,9 +291,12 @@ class RemoteBytes(StoredBytes):
     def read_ahead(self) -> None:
         """See StoredBytes: who fetches knows the order."""
 
-    def _read(self, place: int, nbytes: int) -> bytes:
-        if not nbytes:
-            return b""
+    def read(self, place: int, nbytes: int) -> bytes:
+        """See StoredBytes."""
+        if not 0 <= place <= place + nbytes <= self.nbytes:
+            raise self._outside(place, nbytes)
+        if self._content is not None or not nbytes:
+            return b"" if self._content is None else self._content[place : place + nbytes]
         is_near = nbytes < self.nbytes and nbytes < 1 << 16
         return self._store.read(self._of, place, place + nbytes, is_near)
 

@@ -22,7 +22,7 @@ __all__ = ["Ranges", "RemoteObject", "Store"]
 
 _MOST_HELD = 256  # pieces of a thread
 _MOST_HELD_NBYTES = 256 << 20
-_ATTEMPTS = 4  # of a request whose process was killed
+_ATTEMPTS = 20  # of a request whose process was killed
 _AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
 _CONNECTION = "connection"  # what a thread has of a cache

@@ -232,16 +232,9 @@ class StoredBytes:
     def read(self, place: int, nbytes: int) -> bytes:
         """Return some bytes. DatasetError: the file does not have them."""
         if not 0 <= place <= place + nbytes <= self.nbytes:
-            raise DatasetError(
-                f"the shard '{self.path}' is damaged: bytes {place:,} to {place + nbytes:,} are"
-                f" named, and it has {self.nbytes:,}"
-            )
+            raise self._outside(place, nbytes)
         if self._content is not None:
             return self._content[place : place + nbytes]
-        return self._read(place, nbytes)
-
-    def _read(self, place: int, nbytes: int) -> bytes:
-        """Return bytes that the file has, where it lies."""
         try:
             found = os.pread(self._fd, nbytes, place)
             while len(found) < nbytes:  # a signal came, or the file was cut
@@ -257,3 +250,9 @@ class StoredBytes:
                 f"the shard '{self.path}' cannot be read at {place:,}: {error}"
             ) from error
         return found
+
+    def _outside(self, place: int, nbytes: int) -> DatasetError:
+        return DatasetError(
+            f"the shard '{self.path}' is damaged: bytes {place:,} to {place + nbytes:,} are"
+            f" named, and it has {self.nbytes:,}"
+        )
