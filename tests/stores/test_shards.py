@@ -204,10 +204,10 @@ def test_the_command_goes_by_the_environment(server: S3Server) -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        [Rule("slow_down", share=0.2), Rule("too_many", 1, share=0.1)],
-        [Rule("cut", share=0.3)],
-        [Rule("wrong_range", share=0.1), Rule("no_range", share=0.1)],
-        [Rule("stall", 8, share=0.05)],
+        [Rule("slow_down", first=4), Rule("too_many", 1, share=0.1)],
+        [Rule("cut", first=6)],
+        [Rule("wrong_range", first=3), Rule("no_range", share=0.1)],
+        [Rule("stall", 8, first=2)],
         [Rule("delay", 30), Rule("bandwidth", 2e6)],
     ],
     ids=lambda rules: "-".join(rule.kind for rule in rules),
