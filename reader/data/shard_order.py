@@ -94,9 +94,8 @@ class ShardOrder(DistributedSampler):
             return shuffled(self._count, seed, epoch)
         found = WindowedOrder(self._starts, self.window, seed, epoch)
         if is_fetched:
-            next_epoch = [] if self._seed is None else [epoch + 1]
-            then = [WindowedOrder(self._starts, self.window, seed, each) for each in next_epoch]
-            self._shards.expect(found.groups, [group for each in then for group in each.groups])
+            then = WindowedOrder(self._starts, self.window, seed, epoch + 1)
+            self._shards.expect(found.groups, [] if self._seed is None else then.groups)
         return found
 
 

@@ -201,14 +201,12 @@ class Store:
 
     def metas(self, keys: Sequence[str]) -> list[RemoteObject | None]:
         """Return bytes and versions of objects; None: of those that are not there."""
-        from reader.stores.fetcher.object_store import number_of
-
         found: list[RemoteObject | None] = []
         for begin in range(0, len(keys), _AT_ONCE):
             part = keys[begin : begin + _AT_ONCE]
             answer, _ = self._asked({"do": "meta", "objects": part})
             found += [
-                None if said is None else RemoteObject(key, said[0], number_of(said[1]))
+                None if said is None else RemoteObject(key, *said)
                 for key, said in zip(part, answer["objects"], strict=True)
             ]
         return found
@@ -300,10 +298,6 @@ class Store:
             for fd in left:  # one before has changed
                 os.close(fd)
         return {of: said[0] for of, said in zip(objects, answer["objects"], strict=True)}
-
-    def damaged(self, of: RemoteObject, begin: int, end: int) -> None:
-        """Have bytes fetched again which are not what a sum says."""
-        self._asked({"do": "damaged", "key": of.key, "begin": begin, "end": end})
 
     def checked(self, answer: dict[str, Any]) -> dict[str, Any]:
         """Return an answer. DatasetError, ConfigError: it tells of a failure."""

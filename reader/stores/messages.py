@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["MOST_FDS", "receive", "received", "send"]
+__all__ = ["MOST_FDS", "receive", "received", "send", "user_of"]
 
 MOST_FDS = 200  # of a packet, beside that of a long message; Linux passes 253
 _MOST_INLINE = 1 << 15  # bytes of a packet
 _MOST = 1 << 31  # bytes of a message
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _IN_FILE = b"in the file, bytes: "
 
 
@@ -69,3 +71,10 @@ def received(content: bytes, fds: list[int]) -> tuple[dict[str, Any], list[int]]
     if not isinstance(message, dict):
         raise TypeError("a message is no dict")
     return message, fds
+
+
+def user_of(connection: socket.socket) -> int:
+    """Return the number of the user whose process is at the other end."""
+    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(said)
+    return int(user)

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ from reader.available_memory import available_bytes
 from reader.checks import as_byte_size, as_folder, described
 from reader.errors import ConfigError, DatasetError, got
 from reader.files import PrivateFolder, holder_of
-from reader.stores.messages import receive
+from reader.stores.messages import receive, user_of
 
 __all__ = ["ShardCache", "connected", "of_thread"]
 
@@ -34,7 +33,6 @@ _LOCK = "lock"
 _PATIENCE_S = 30.0  # for a process to start
 _PAUSE_S = 0.01
 _MOST_TOLD = 1000  # bytes of what a process wrote that failed
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1])['path'];"
     " from reader.stores.fetcher.main import main; main()"
@@ -143,8 +141,7 @@ class ShardCache:
                     found.connect(f"/proc/self/fd/{place}/{os.path.basename(said['address'])}")  # noqa: PTH119
                 finally:
                     os.close(place)
-            told = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(told)[1] != os.getuid():
+            if user_of(found) != os.getuid():
                 raise PermissionError("it is of another user")
         except OSError:
             found.close()

@@ -1,7 +1,6 @@
 """Addresses of objects: what is one, and which store and key it names.
 
-Imports the errors. The same names as in `reader.checks`, which refuses addresses where files of
-this machine are wanted.
+Imports the errors. `reader.checks` refuses addresses where files of this machine are wanted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from reader.errors import ConfigError
 
 __all__ = ["is_url", "local_path", "split_url"]
 
-_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https")
+_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 _ALIASES = {"s3a": "s3", "gcs": "gs"}
 
 

@@ -145,7 +145,8 @@ class KeptBytes:
 
     Attributes:
         nbytes: of all pieces.
-        gone: the numbers of those that were let go, for who still has their descriptors.
+        evicted: how many bytes went for others.
+        objects: by the names of their stores and their keys.
     """
 
     def __init__(self, folder: str | None, limit: int, distance: Callable[[Any], int]) -> None:

@@ -41,12 +41,11 @@ class Failure(Exception):
         kind: "missing", "no bucket", "refused", "region", "changed", "range", "option", "later" for
             what is tried again, or "lasting".
         told: what it was, without any secret.
-        wait_s: how long the store asks to wait.
     """
 
-    def __init__(self, kind: str, told: str, wait_s: float = 0) -> None:
+    def __init__(self, kind: str, told: str) -> None:
         super().__init__(told)
-        self.kind, self.told, self.wait_s = kind, told, wait_s
+        self.kind, self.told = kind, told
 
 
 class Meta(NamedTuple):

@@ -14,21 +14,19 @@ import json
 import os
 import secrets
 import socket
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
-from reader.stores.fetcher.object_store import Failure, ObjectStore
+from reader.stores.fetcher.object_store import Failure, ObjectStore, number_of
 from reader.stores.fetcher.transfers import Source, Transfers
-from reader.stores.messages import MOST_FDS, received, send
+from reader.stores.messages import MOST_FDS, received, send, user_of
 
 __all__ = ["serve"]
 
 _MOST_PACKET = 1 << 16
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _BACKLOG = 512
 _PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
@@ -142,8 +140,7 @@ class _Server:
 
     def welcome(self, connection: socket.socket) -> None:
         """Take a client, if it is of this user."""
-        said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(said)[1] != os.getuid():
+        if user_of(connection) != os.getuid():
             connection.close()
             return
         client = _Client(connection)
@@ -253,13 +250,14 @@ class _Server:
             self._transfers.release(pieces)
 
     async def _do_meta(self, client: _Client, objects: list[Any]) -> None:
-        """Answer with bytes and version of objects; those that are missing have none."""
+        """Answer with bytes and the version's number of objects; None: of missing ones."""
 
         async def meta(store: int, key: str) -> Any:
             try:
                 with _naming(key):
                     name, source = client.sources[store]
-                    return list(await self._transfers.meta(self._kept.of(name, key), source))
+                    found = await self._transfers.meta(self._kept.of(name, key), source)
+                    return [found.nbytes, number_of(found.version)]
             except Failure as error:
                 if error.kind != "missing":
                     raise
@@ -310,16 +308,6 @@ class _Server:
             self._transfers.begin_epoch()
         await client.send({})
 
-    async def _do_damaged(
-        self, client: _Client, store: int, key: str, begin: int, end: int
-    ) -> None:
-        """Let bytes go that are not what a sum says: they are fetched again."""
-        of = self._kept.of(client.sources[store][0], key)
-        for piece in [each for each in of.pieces if each.begin < end and begin < each.end]:
-            if piece.done is None and not piece.users:
-                self._kept.drop(piece)
-        await client.send({})
-
     async def _do_stats(self, client: _Client) -> None:
         """Answer with what was fetched and kept."""
         counts = self._transfers.counts
@@ -340,4 +328,4 @@ def _naming(key: str) -> Any:
     try:
         yield
     except Failure as error:
-        raise Failure(error.kind, f"'{key}': {error.told}", error.wait_s) from None
+        raise Failure(error.kind, f"'{key}': {error.told}") from None

@@ -231,22 +231,20 @@ class Transfers:
     def _ask(self, of: KeptObject, begin: int, end: int) -> Piece:
         """Return a piece that will come before all that nobody waits for yet."""
         self.kept.make_room(end - begin, -1)
-        piece = self._new(of, begin, end)
-        self._asked.append(piece)
-        self.pump()
-        return piece
+        return self._first(self._coming(self.kept.new(of, begin, end)))
 
     def _passing(self, of: KeptObject, begin: int, end: int) -> Piece:
         """Return a piece that will not be kept: it comes again with what is beside it."""
-        piece = self.kept.passing(of, begin, end)
-        piece.done = asyncio.get_running_loop().create_future()
-        piece.done.add_done_callback(_seen)
+        return self._first(self._coming(self.kept.passing(of, begin, end)))
+
+    def _first(self, piece: Piece) -> Piece:
+        """Fetch a piece before all that nobody waits for yet."""
         self._asked.append(piece)
         self.pump()
         return piece
 
-    def _new(self, of: KeptObject, begin: int, end: int) -> Piece:
-        piece = self.kept.new(of, begin, end)
+    def _coming(self, piece: Piece) -> Piece:
+        """Note that the bytes of a new piece are on their way."""
         piece.done = asyncio.get_running_loop().create_future()
         piece.done.add_done_callback(_seen)
         return piece
@@ -276,7 +274,7 @@ class Transfers:
                 self._gap = None  # it was asked for meanwhile
             elif self.kept.make_room(end - begin, self._future.distance(of)):
                 self._gap = None
-                return self._new(of, begin, end)
+                return self._coming(self.kept.new(of, begin, end))
             else:
                 self._is_full = True  # until something is read
         return None
