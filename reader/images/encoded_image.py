@@ -308,7 +308,7 @@ class EncodedImage(Image):
             with self._opened() as image:
                 found = image.getexif().get(_ORIENTATION, 1)
         except Exception as error:  # of many types
-            if isinstance(error, (ConfigError, MemoryError)) or _is_pillows_limit(error):
+            if isinstance(error, ConfigError) or _is_of_memory(error) or _is_pillows_limit(error):
                 raise self._refused(error, "") from error
             return 1  # Exif is damaged, but the image may be intact
         return found if found in _ORIENTATIONS else 1
@@ -370,7 +370,7 @@ class EncodedImage(Image):
         if isinstance(error, (ConfigError, ImageError)):  # what would read the file is missing
             return error
         size = f"{getattr(self, 'height', '?')} x {getattr(self, 'width', '?')} pixels"
-        if isinstance(error, MemoryError):
+        if _is_of_memory(error):
             return ImageError(
                 f"{self.name}, a file of the kind {self._kind} with {size}, needs more memory than"
                 " this process can have. Pass a smaller max_pixels, or leave it out of the dataset"
@@ -426,6 +426,13 @@ def content_of(source: Any) -> tuple[Any, str]:
                 f" {got(source)}"
             ) from None
     return source, f"an image of {len(source):,} bytes"
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether memory was missing, which Pillow's codecs tell by an OSError of these words."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and str(error).startswith("out of memory")
+    )
 
 
 def _is_pillows_limit(error: Exception) -> bool:
