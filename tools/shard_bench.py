@@ -31,7 +31,7 @@ Epoch = Callable[[], int]  # takes all batches; returns how many samples there w
 Contestants = dict[str, Epoch]
 
 WORKERS, BATCH = 2, 64
-TOKENS, ROWS, PICTURES = 50_000, 50_000, 1_500  # an epoch of half a second at least
+TOKENS, ROWS, PICTURES = 50_000, 50_000, 8_000  # so that starting is a small part of an epoch
 _SIDE, _BLOCK = 224, 2048
 
 
