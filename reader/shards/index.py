@@ -424,10 +424,13 @@ def _made_anew(
 
 def _scan(form: Format, file: ShardFile, options: Options) -> Arrays:
     """Return the arrays of a shard, which is read for them."""
-    try:
-        return form.scan(stored_bytes(file, options.files), options.check)  # type: ignore[misc]
-    except DatasetError as error:
-        raise ConfigError(str(error)) from error
+    for is_last in (False, True):
+        try:
+            return form.scan(stored_bytes(file, options.files), options.check)  # type: ignore[misc]
+        except DatasetError as error:
+            if is_last or not options.files.is_given_anew(file, [(0, -1)], error):
+                raise ConfigError(str(error)) from error
+    raise AssertionError("unreachable")
 
 
 def _in_turn(

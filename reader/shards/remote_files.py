@@ -26,7 +26,7 @@ __all__ = ["RemoteFiles", "files_for"]
 
 _WILD = re.compile(r"[*?\[]")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9_]{1,16}(-[0-9]+-of-[0-9]+)?$")
-_MOST_JSON = 1 << 30  # bytes
+_WHOLE = [(0, -1)]
 
 
 def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
@@ -145,13 +145,17 @@ class RemoteFiles(Files):
         """See Files."""
         if not is_url(path):
             return super().json(path)
-        content = self._whole(path)
-        if content is None:
-            raise FileNotFoundError(path)
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"'{path}' is damaged: {error}. Write it anew") from error
+        for is_last in (False, True):
+            content = self._whole(path)
+            if content is None:
+                raise FileNotFoundError(path)
+            try:
+                return json.loads(content)
+            except (ValueError, RecursionError) as error:
+                whole = ShardFile(path, -1, 0)
+                if is_last or not self.is_given_anew(whole, _WHOLE, error):
+                    raise ConfigError(f"'{path}' is damaged: {error}. Write it anew") from error
+        raise AssertionError("unreachable")
 
     def _whole(self, url: str) -> bytes | None:
         """Return all bytes of an object; None: it is not there."""
@@ -227,6 +231,16 @@ class RemoteFiles(Files):
                 asked.setdefault(store, []).append((RemoteObject(key, *file[1:]), ranges))
         for store, parts in asked.items():
             store.fetch(parts)
+
+    def is_given_anew(
+        self, file: ShardFile, ranges: Sequence[tuple[int, int]], error: Exception
+    ) -> bool:
+        """See Files: it is not where the store itself has failed."""
+        if not is_url(file.path) or hasattr(error, "kind"):
+            return False
+        store, key = self.at(file.path)
+        store.forget(RemoteObject(key, *file[1:]), ranges)
+        return True
 
     def fetch_stats(self) -> dict[str, int]:
         """See Files."""

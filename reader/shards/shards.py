@@ -19,7 +19,7 @@ import numpy as np
 
 from reader.checks import as_bool, as_folder, as_int, described
 from reader.data.dataset import ShardedDataset
-from reader.errors import ConfigError, SampleIndexError
+from reader.errors import ConfigError, DatasetError, SampleIndexError
 from reader.images.compose import Compose
 from reader.images.encoded_image import require_decoders
 from reader.images.transform import Size
@@ -207,8 +207,8 @@ class Shards(ShardedDataset[Any]):
         for number, run in groupby(shards):
             begin, end = end, end + len(list(run))
             part = positions[begin:end]
-            shard = self._shard(number, is_dense=len(part) > 1)
-            samples = zip(rows[begin:end], part, shard.samples(part), strict=True)
+            shard, read = self._read(number, part)
+            samples = zip(rows[begin:end], part, read, strict=True)
             if fields is None:
                 for row, _, sample in samples:
                     found[row] = sample
@@ -216,6 +216,35 @@ class Shards(ShardedDataset[Any]):
                 for row, position, sample in samples:
                     found[row] = fields.sample(sample, shard, position, places[row])
         return found
+
+    def read_one(self, index: int) -> tuple[Shard, int, int, Any]:
+        """Return a sample's open shard, its position there and its index from the front, and it."""
+        place = self._from_front(index)
+        number, position = self._set.place_of(place)
+        shard, (found,) = self._read(number, [position])
+        return shard, position, place, found
+
+    def fetch(self, indices: Sequence[int]) -> None:
+        """Have the bytes of samples fetched together, where shards lie in a store."""
+        if self._set.is_remote:
+            self._fetch(*self._set.locate(sorted(map(self._from_front, indices))))
+
+    def _read(self, number: int, positions: Sequence[int]) -> tuple[Shard, list[Any]]:
+        """Return an open shard and some of its samples; damaged bytes of a store come once more."""
+        try:
+            shard = self._shard(number, is_dense=len(positions) > 1)
+            return shard, shard.samples(positions)
+        except DatasetError as error:
+            if not self._set.is_remote:
+                raise
+            opened = self._open.pop(number, None)
+            is_in_place = opened is not None and opened.is_read_in_place
+            ranges = opened.ranges(positions) if opened is not None and is_in_place else []
+            again = ranges or [(0, -1)]
+            if not self._options.files.is_given_anew(self._set.file(number), again, error):
+                raise
+        shard = self._shard(number)
+        return shard, shard.samples(positions)
 
     def _fetch(self, shards: Sequence[int], positions: Sequence[int]) -> None:
         """Have the bytes of samples fetched together: first what opens their shards, then theirs.
@@ -231,14 +260,18 @@ class Shards(ShardedDataset[Any]):
         wanted, end = [], 0
         for number, run in groupby(shards):
             begin, end = end, end + len(list(run))
-            shard = self._shard(number)
+            try:
+                shard = self._shard(number)
+            except DatasetError:  # see _read, which opens it again
+                continue
             if shard.is_read_in_place:
                 wanted.append((self._set.file(number), shard.ranges(positions[begin:end])))
         files.fetch(wanted)
 
     def origin(self, index: int) -> Origin:
         """Return where a sample comes from."""
-        shard, position, _ = self.at(index)
+        number, position = self._set.place_of(self._from_front(index))
+        shard = self._shard(number)
         offset, key = shard.origin(position)
         return Origin(shard.path, offset, key, position)
 
@@ -247,8 +280,9 @@ class Shards(ShardedDataset[Any]):
 
         Its numbers: "bytes" that came, of "requests" that were made, "retries" of them; "ahead",
         bytes that nobody waited for yet; "hits" and "waits", how often bytes were here when a
-        worker asked, or not, and "waited_us", the microseconds that it waited; bytes "kept" now
-        of the "limit", and "evicted"; "pid", the process. Without shards in a store it is empty.
+        worker asked, or not, and "waited_us", the microseconds that it waited; how many pieces
+        were "damaged", and fetched anew; bytes "kept" now of the "limit", and "evicted"; "pid", the
+        process. Without shards in a store it is empty.
 
         Raises:
             DatasetError: there is no such process, and none can be started.
@@ -298,12 +332,6 @@ class Shards(ShardedDataset[Any]):
     def has_pure_samples(self) -> bool:
         """Whether a sample depends only on its index and on `sample_rng`."""
         return self._fields is None or self._fields.is_pure
-
-    def at(self, index: int) -> tuple[Shard, int, int]:
-        """Return the open shard of a sample, the position in it, and the index from the front."""
-        place = self._from_front(index)
-        number, position = self._set.place_of(place)
-        return self._shard(number), position, place
 
     def _from_front(self, index: int) -> int:
         """Return an index as it is from the front. SampleIndexError: it is outside."""
@@ -404,6 +432,10 @@ class ShardImages(ShardedDataset[Any]):
     def __len__(self) -> int:
         return len(self.shards)
 
+    def __read_ahead__(self, indices: Sequence[int]) -> None:
+        """Have the bytes of a batch fetched together; a loader calls it before it takes them."""
+        self.shards.fetch(indices)
+
     def __getitem__(self, index: int, out: Any = None) -> Any:
         """Return (image, label), or the image if there is no label.
 
@@ -414,8 +446,7 @@ class ShardImages(ShardedDataset[Any]):
         rows = None
         if out is not None:
             rows = out if len(self._fields.all) > 1 else (out,)
-        shard, position, place = self.shards.at(index)
-        (found,) = shard.samples([position])
+        shard, position, place, found = self.shards.read_one(index)
         values = self._fields.values(found, shard, position, place, rows)
         return tuple(values) if len(values) > 1 else values[0]
 

@@ -164,6 +164,13 @@ class _Connection:
                 break
             self._release(oldest)
 
+    def forget(self, name: str, begin: int, end: int) -> None:
+        """Let pieces go that have some bytes of an object; `end` -1: all from `begin` on."""
+        pieces = self._of.get(name)
+        for piece in list(pieces.all) if pieces is not None else ():
+            if begin < piece.end and (end < 0 or piece.begin < end):
+                self._release(piece)
+
     def _release(self, piece: _Held) -> None:
         del self._held[piece]
         pieces = self._of[piece.name]
@@ -276,6 +283,13 @@ class Store:
             found |= self._fetch(parts[first : first + _AT_ONCE], is_near)
         return found
 
+    def forget(self, of: RemoteObject, ranges: Ranges) -> None:
+        """Let bytes go that were found to be damaged: they are fetched anew when they are read."""
+        connection, name = self._connection(), self._name(of)
+        for begin, end in ranges:
+            connection.forget(name, begin, end)
+        self._asked({"do": "again", "objects": [of], "parts": [[0, *each] for each in ranges]})
+
     def _fetch(
         self, parts: list[tuple[RemoteObject, int, int]], is_near: bool
     ) -> dict[RemoteObject, int]:
@@ -352,7 +366,7 @@ class Store:
 
 def _with_store(message: dict[str, Any], number: int) -> dict[str, Any]:
     """Return a message in which objects are of the store with a number."""
-    if message["do"] in ("read", "order"):
+    if message["do"] in ("read", "order", "again"):
         return {**message, "objects": [[number, *each] for each in message["objects"]]}
     if message["do"] == "meta":
         return {**message, "objects": [[number, each] for each in message["objects"]]}

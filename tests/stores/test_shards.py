@@ -223,6 +223,39 @@ def test_faults_change_no_sample(
     assert sum(proxy.counters().faults.values()) > 0
 
 
+@pytest.mark.parametrize("name", ["tar", "mds", "mds-zstd", "tfrecord", "parquet", "jsonl"])
+def test_damaged_bytes_are_fetched_once_more(
+    name: str, local: Path, server: S3Server, proxy: Proxy
+) -> None:
+    """Objects that one request has uploaded and fetched are compared with the store's sum."""
+    here = Shards(local / name)
+    proxy.set_rules(Rule("damage", attempts=1))
+    there = Shards(f"s3://sets/{name}", store=options(server, proxy.endpoint))
+    found = all_of(there, ShardOrder(there, 1, window=50), num_workers=2)
+    assert equal(found, all_of(here, ShardOrder(here, 1, window=50)))
+    assert there.fetch_stats()["damaged"] > 0
+
+
+def test_damage_that_a_format_finds_is_fetched_once_more(
+    tmp_path: Path, server: S3Server, proxy: Proxy
+) -> None:
+    """A shard of several extents has no sum for each, and TFRecord has one for each record."""
+    rng = np.random.default_rng(0)
+    write([{"x": rng.bytes(30_000)} for _ in range(900)], tmp_path / "long", "tfrecord")
+    (shard,) = (tmp_path / "long").glob("*.tfrecord")
+    server.put("sets", "long/a.tfrecord", shard.read_bytes())
+    here = Shards(shard)
+    for workers in (0, 2):
+        there = Shards("s3://sets/long", store=options(server, proxy.endpoint))
+        proxy.set_rules(Rule("damage", first=1, path="a.tfrecord"))
+        assert equal(all_of(there, None, num_workers=workers), all_of(here, None))
+        assert there.fetch_stats()["damaged"] > 0
+    there = Shards("s3://sets/long", store=options(server, proxy.endpoint))
+    proxy.set_rules(Rule("damage", path="a.tfrecord"))  # always: then samples fail by themselves
+    with pytest.raises(DatasetError, match=r"s3://sets/long/a.tfrecord'.* is damaged"):
+        all_of(there, None)
+
+
 def test_a_store_that_is_away_for_a_while_is_waited_for(
     local: Path, server: S3Server, proxy: Proxy
 ) -> None:

@@ -729,7 +729,7 @@ def test_decoded_row_groups_are_counted_and_dropped(tmp_path: Path) -> None:
         parquet.write_table(table, tmp_path / f"{k}.parquet", compression="zstd", row_group_size=1)
     shards = Shards(tmp_path)
     assert sum(each.nbytes for each in shards.files) < 1 << 16
-    shard = shards.at(0)[0]
+    shard = shards.read_one(0)[0]
     held = []
     for position in range(8):
         assert shard.samples([position])[0]["n"] == position

@@ -110,22 +110,6 @@ class ParquetShard(Shard):
                     found[row] = sample
         return found
 
-    def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:
-        """See Shard: the columns of their row groups that are wanted."""
-        groups = np.unique(np.searchsorted(self._ends, np.asarray(positions), "right")).tolist()
-        found = []
-        with errors_of_library(self.path, DatasetError):
-            for group in groups:
-                if group in self._groups:
-                    continue
-                row_group = self._file.metadata.row_group(group)
-                for column in map(row_group.column, range(row_group.num_columns)):
-                    if column.path_in_schema.partition(".")[0] in self._chosen:
-                        places = (column.dictionary_page_offset, column.data_page_offset)
-                        begin = min(place for place in places if place is not None)
-                        found.append((begin, begin + column.total_compressed_size))
-        return [(begin, end) for begin, end in found if 0 <= begin < end <= self._stored.nbytes]
-
     def read_ahead(self) -> None:
         """See Shard: a row group is read whole, and others may not be wanted."""
 
@@ -206,4 +190,8 @@ def _opened(stored: StoredBytes, check: bool) -> Any:
     from pyarrow import parquet
 
     can_check = _CHECKS in inspect.signature(parquet.ParquetFile).parameters
-    return parquet.ParquetFile(stored.source, **({_CHECKS: True} if check and can_check else {}))
+    # of a store all columns of a row group are read at once; where they lie cannot be asked for:
+    # see origin
+    is_far = stored.source is not stored.path
+    options = {_CHECKS: True} if check and can_check else {}
+    return parquet.ParquetFile(stored.source, pre_buffer=is_far, **options)

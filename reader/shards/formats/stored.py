@@ -158,6 +158,21 @@ class Files:
     def fetch(self, wanted: Sequence[tuple[ShardFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files."""
 
+    def is_given_anew(
+        self,
+        file: ShardFile,  # noqa: ARG002
+        ranges: Sequence[tuple[int, int]],  # noqa: ARG002
+        error: Exception,  # noqa: ARG002
+    ) -> bool:
+        """Whether bytes that were found to be damaged are fetched anew when they are read again.
+
+        Args:
+            file: that they are of.
+            ranges: where they begin and end in it; an end of -1 is the file's.
+            error: what was found.
+        """
+        return False
+
     def head(self, path: str, nbytes: int) -> bytes:
         """Return the first bytes of a file; -1: all. OSError, ValueError: it cannot be read."""
         with open(path, "rb", opener=open_regular) as file:

@@ -256,15 +256,19 @@ class KeptBytes:
             self.nbytes -= piece.nbytes
             self._drop_file(piece)
 
+    def forget(self, piece: Piece) -> None:
+        """Let a piece go that has wrong bytes, or old ones; who waits for it has it yet."""
+        if piece.done is None and not piece.users:
+            self.drop(piece)
+            return
+        piece.of.pieces.remove(piece)
+        self.nbytes -= piece.nbytes
+        piece.is_passing = True
+
     def renewed(self, of: KeptObject) -> KeptObject:
         """Return the object of a key anew: it has another version, and what was here goes."""
         for piece in list(of.pieces):
-            if piece.done is None and not piece.users:
-                self.drop(piece)
-        for piece in of.pieces:  # who waits for them has them yet
-            self.nbytes -= piece.nbytes
-            piece.is_passing = True
-        of.pieces = []
+            self.forget(piece)
         del self.objects[of.root, of.key]
         return self.of(of.root, of.key)
 

@@ -249,6 +249,23 @@ class _Server:
         finally:
             self._transfers.release(pieces)
 
+    async def _do_again(self, client: _Client, objects: list[Any], parts: list[Any]) -> None:
+        """Let pieces go that have some bytes, which were found to be damaged.
+
+        Args:
+            client: who found it.
+            objects: as for `_do_read`.
+            parts: likewise; those that are on their way are fetched anew already.
+        """
+        known = [self._kept.of(client.sources[store][0], key) for store, key, *_ in objects]
+        for number, begin, end in parts:
+            for piece in list(known[number].pieces):
+                is_beside = piece.end <= begin or (0 <= end <= piece.begin)
+                if piece.done is None and not is_beside:
+                    self._kept.forget(piece)
+                    self._transfers.counts["damaged"] += 1
+        await client.send({})
+
     async def _do_meta(self, client: _Client, objects: list[Any]) -> None:
         """Answer with bytes and the version's number of objects; None: of missing ones."""
 
@@ -311,7 +328,7 @@ class _Server:
     async def _do_stats(self, client: _Client) -> None:
         """Answer with what was fetched and kept."""
         counts = self._transfers.counts
-        names = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead")
+        names = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead", "damaged")
         answer = {name: counts[name] for name in names}
         answer |= {"kept": self._kept.nbytes, "limit": self._kept.limit}
         await client.send({**answer, "evicted": self._kept.evicted, "pid": os.getpid()})
