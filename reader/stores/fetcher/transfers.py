@@ -29,6 +29,7 @@ EXTENT = 8 << 20  # bytes that one request fetches
 _SMALL = 1 << 16  # bytes of a range for which all of its extent is fetched
 _WHOLE = 1 << 20  # bytes of an object that is fetched by one request, with the sum that it has
 _MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
+_CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
@@ -162,6 +163,10 @@ class Transfers:
                 if is_near or is_small:
                     low = at // EXTENT * EXTENT
                     gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
+                elif not is_first and end - begin < _BLOCK and self._is_crowded(of):
+                    low = at // _BLOCK * _BLOCK
+                    high = max(low + _BLOCK, min(end, at + EXTENT))
+                    gap = of.gap_at(at, low, min(high, of.nbytes))
                 piece = self._ask(of, *gap)
             found.append(piece)
             piece.users += 1
@@ -176,6 +181,14 @@ class Transfers:
         if self._future.touched(of):
             self.moved()
         return found
+
+    def _is_crowded(self, of: KeptObject) -> bool:
+        """Whether so many wait that more is to be fetched by each request.
+
+        What is beside is wanted in this group, too, and there is room for it.
+        """
+        is_crowd = len(self._running) + len(self._asked) >= _CROWD
+        return is_crowd and self._future.distance(of) == 0 and self.kept.has_room()
 
     def _kept_at(self, of: KeptObject, place: int) -> Piece | None:
         """Return the piece that has a byte; one that has not the bytes of its sum goes."""
