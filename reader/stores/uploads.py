@@ -43,7 +43,7 @@ _REMEDIES = {
         " folder over. Let one process write"
     ),
 }
-_LASTING = f"cannot be written: make the store take it; {_REPEAT}"
+_LASTING = f"cannot be written: the store does not take it; {_REPEAT}"
 
 
 class _Upload:
@@ -224,6 +224,9 @@ class Uploads:
             try:
                 answer, _ = connection.answer()
             except (EOFError, OSError):
+                self._begin_again()
+                return
+            if answer.get("failure") == "no lease":
                 self._begin_again()
                 return
             del self._on_way[upload]

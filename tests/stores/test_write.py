@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import ConfigError, Shards, write_shards
-from tests.processes import BOUND_S, Program, wait_until
+from reader import ConfigError, ShardCache, Shards, write_shards
+from reader.stores.client import Store
+from reader.stores.uploads import Uploads
+from tests.processes import BOUND_S, Program, open_pid, wait_gone, wait_until
 from tests.stores.proxy import Proxy, Rule, faulty
 from tests.stores.servers import ANYBODYS, S3Server, azure_server, s3_server
 
@@ -238,6 +241,38 @@ def test_who_goes_on_keeps_what_is_whole_and_writes_the_rest(
     assert stored(server, bucket, "a") == written(tmp_path)
 
 
+def test_a_long_journal_is_written_seldom_and_has_all_in_the_end(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
+    url, many = f"s3://{bucket}/a", {"format": "jsonl", "shard_size": 10}
+    store = options(server, proxy.endpoint)
+
+    class Many(Ends):
+        def __len__(self) -> int:
+            return 560
+
+        def __getitem__(self, index: Any) -> Any:
+            if index == 540:
+                raise KeyboardInterrupt
+            return {"n": index}
+
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(Many(), url, **many, store=store)
+    logged = len(server.get(bucket, f"a/{JOURNAL}").body.splitlines()) - 1
+    assert 300 < logged < 500
+    proxy.reset()
+    samples = [{"n": k} for k in range(560)]
+    write_shards(samples, url, **many, store=store)
+    paths = proxy.counters().paths
+    written_again = {path for path in paths if "/shard" in path}
+    assert len(written_again) == 560 - logged
+    assert paths[f"/{bucket}/a/{JOURNAL}"] < 10  # it is read, and written at both ends
+    lines = server.get(bucket, f"a/{JOURNAL}").body.splitlines()
+    assert len(lines) == 561
+    write_shards(samples, tmp_path, **many)
+    assert stored(server, bucket, "a") == written(tmp_path)
+
+
 WRITER = """
     import json, sys, time
     import reader
@@ -297,7 +332,8 @@ def check_kills(
             status, _, error = writer.finish()
             assert status == 0, error  # another process takes its place
         else:
-            writer.interrupt(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has come to its end
+                writer.interrupt(signal.SIGKILL)
             writer.process.wait(BOUND_S)
         names = names_in(server, bucket, "a")
         if "index.json" in names:
@@ -313,6 +349,31 @@ def check_kills(
     assert names_in(server, bucket, "a") == {*written(here), JOURNAL}
     assert hits > 0
     wait_until(lambda: not any(map(fetchers, pids)))
+
+
+def test_the_process_that_writes_is_replaced_at_each_point(server: S3Server, bucket: str) -> None:
+    store = Store(f"s3://{bucket}", options(server), ShardCache())
+
+    def kill() -> None:
+        pid = store.stats()["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_gone([open_pid(pid)])
+
+    with Uploads(store, "a") as uploads:
+        kill()  # it has the lock alone
+        uploads.write("a/one", b"one")
+        kill()
+        uploads.begin("a/two", b"two")
+        kill()
+        uploads.begin("a/three", bytes(50_000_000))
+        kill()
+        assert len(uploads.finished(wait=True)) == 2
+        kill()
+    found = names_in(server, bucket, "a")
+    assert found - {LOCK} == {"one", "two", "three"}  # who was killed last has left its lock
+    with Uploads(store, "b") as uploads:
+        assert LOCK in names_in(server, bucket, "b")
+    assert not names_in(server, bucket, "b")
 
 
 @pytest.mark.parametrize(("name", "workers"), [("mds", 0), ("tar", 2)])
@@ -377,6 +438,20 @@ def test_one_process_at_a_time_writes_to_a_folder(
     os.kill(writer.process.pid, signal.SIGCONT)
     assert writer.finish()[:2] == (0, "done\n")
     write_shards(rows(), f"s3://{bucket}/a", **how("mds"), store=options(server))
+
+
+def test_of_several_ranks_one_writes(
+    program: Start, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    arguments = [f"s3://{bucket}/a", json.dumps({**how("mds"), "store": options(server)}), "0"]
+    writers = [program(*arguments) for _ in range(3)]
+    found = [writer.finish() for writer in writers]
+    ended = [error for status, _, error in found if status]
+    assert len(ended) < 3
+    told = re.compile("has the lock of process|another process writes")  # warnings are errors there
+    assert all(told.search(error) for error in ended), ended
+    write_shards(rows(), tmp_path / "here", **how("mds"))
+    assert stored(server, bucket, "a") == written(tmp_path / "here")
 
 
 @pytest.mark.parametrize("said", [b'{"id": "other", "pid": 7, "lease_s": 4}', b'{"lease_s": 4}'])
@@ -505,7 +580,7 @@ def test_what_cannot_be_written_in_time_is_told(
 ) -> None:
     proxy.set_rules(Rule("slow_down", path=r"shard\.00003"))
     store = options(server, proxy.endpoint, timeout=1)
-    told = r"'s3://.*/a/shard.00003.mds' could not be written in time.*repeat the call.*SlowDown"
+    told = r"'s3://.*/a/shard.00003.mds' could not be written in time.*repeat the call.*503"
     with pytest.raises(ConfigError, match=told):
         write_shards(rows(), f"s3://{bucket}/a", **how("mds"), store=store)
     proxy.set_rules()

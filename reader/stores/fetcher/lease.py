@@ -173,6 +173,7 @@ def _seconds(said: dict[str, Any]) -> float:
 def _in_words(said: dict[str, Any]) -> str:
     """Return who has it."""
     pid, user, host, when = (
-        str(said.get(name, "unknown"))[:_MOST_TOLD] for name in ("pid", "user", "host", "time")
+        "".join(filter(str.isprintable, str(said.get(name, "unknown"))))[:_MOST_TOLD]
+        for name in ("pid", "user", "host", "time")
     )
     return f"process {pid} of {user} on {host}, which has last renewed its lock at {when}"

@@ -52,7 +52,8 @@ class Failure(Exception):
 
     Args:
         kind: "missing", "no bucket", "refused", "expired", "region", "changed", "range", "option",
-            "later" for what is tried again, or "lasting"; of a lease "held", "waiting" or "lost".
+            "later" for what is tried again, or "lasting"; of a lease "held", "waiting",
+            "lost" or "no lease".
         told: what it was, without any secret.
     """
 

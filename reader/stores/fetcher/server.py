@@ -364,7 +364,9 @@ class _Server:
 
     def _check_lease(self, owner: str) -> None:
         lease = self._leases.get(owner)
-        if lease is None or lease.is_lost:
+        if lease is None:  # this process has taken the place of one that was killed
+            raise Failure("no lease", "its lock was taken by another process")
+        if lease.is_lost:
             raise Failure("lost", "another writer has its lock")
 
     async def _do_order(
