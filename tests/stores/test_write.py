@@ -1,4 +1,8 @@
-"""Shards written to stores: the bytes of local ones, whatever the network or the user ends."""
+"""Shards written to stores: the bytes of local ones, whatever the network or the user ends.
+
+fake-gcs-server does not take uploads by Google's XML interface, which obstore speaks: only reading
+is tested there.
+"""
 
 from __future__ import annotations
 
