@@ -14,17 +14,21 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
+from reader.stores.fetcher.lease import Lease
 from reader.stores.fetcher.object_store import Failure, ObjectStore, number_of
 from reader.stores.fetcher.transfers import Source, Transfers
+from reader.stores.fetcher.uploads import Uploads, content_of
 from reader.stores.messages import MOST_FDS, received, send, user_of
 
 __all__ = ["serve"]
+
+_T = TypeVar("_T")
 
 _MOST_PACKET = 1 << 16
 _BACKLOG = 512
@@ -63,6 +67,7 @@ async def serve(first: socket.socket, lock: str, folder: str | None, limit: int)
         loop.add_reader(listening, server.accept, listening)
         await server.ended.wait()
         loop.remove_reader(listening)
+        await server.release_leases()
     finally:
         os.ftruncate(fd, 0)
         if folder is not None:
@@ -99,6 +104,8 @@ class _Client:
         sources: the stores that it reads, by their numbers, with the names of their roots.
         orders: the orders that it has told.
         reads: how often it has asked for samples.
+        lease: that it has of a folder, which ends with the connection.
+        writes: that it has begun, which end with the connection.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -107,6 +114,8 @@ class _Client:
         self.sources: list[tuple[str, Source]] = []
         self.orders: list[str] = []
         self.reads = 0
+        self.lease: Lease | None = None
+        self.writes: set[asyncio.Task[Any]] = set()
 
     async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send a message; one who does not read, such as a stopped process, holds nobody up."""
@@ -129,6 +138,9 @@ class _Server:
         self._future = Future()
         self._kept = KeptBytes(folder, limit, self._future.distance)
         self._transfers = Transfers(self._kept, self._future)
+        self._uploads = Uploads(self._transfers)
+        self._leases: dict[str, Lease] = {}  # by the writers that have them
+        self._releasing: set[asyncio.Task[None]] = set()
         self._clients: set[_Client] = set()
         self._stores: dict[str, ObjectStore] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -171,17 +183,36 @@ class _Server:
             told = {name for each in self._clients for name in each.orders}
             for name in set(client.orders) - told:
                 self._future.forget(name)
+            for write in client.writes:
+                write.cancel()
+            self._release(client)
         if not self._clients:
             self.ended.set()
+
+    def _release(self, client: _Client) -> None:
+        """Give back the lease of a client, if it has one."""
+        lease, client.lease = client.lease, None
+        if lease is not None:
+            self._leases = {name: each for name, each in self._leases.items() if each is not lease}
+            task = asyncio.get_running_loop().create_task(lease.release())
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
+
+    async def release_leases(self) -> None:
+        """Wait until the leases of who has left are given back; for a few seconds at most."""
+        await asyncio.gather(*self._releasing, return_exceptions=True)
 
     async def _answer(self, client: _Client, content: bytes, fds: list[int]) -> None:
         try:
             message, fds = received(content, fds)
+            what = message.pop("do")
+            if what == "put" and len(fds) == 1:
+                message["fd"] = fds.pop()
             for fd in fds:
                 os.close(fd)
             answer: dict[str, Any]
             try:
-                await getattr(self, f"_do_{message.pop('do')}")(client, **message)
+                await getattr(self, f"_do_{what}")(client, **message)
                 return
             except Failure as error:
                 answer = {"failure": error.kind, "told": error.told}
@@ -290,6 +321,71 @@ class _Server:
             found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
         await client.send({"objects": found})
 
+    async def _do_lease(
+        self, client: _Client, store: int, key: str, owner: dict[str, Any], patience_s: float
+    ) -> None:
+        """Take the lease of a folder. See `Lease`.
+
+        Args:
+            client: who will have it, until its connection closes or it gives the lease back.
+            store: of the folder.
+            key: of the object that the lease is.
+            owner: who it is.
+            patience_s: how long to wait for another writer that may have ended.
+        """
+        lease = client.lease = Lease(self._transfers, client.sources[store][1], key, owner)
+        try:
+            with _naming(key):
+                await lease.take(patience_s)
+        except Failure:
+            client.lease = None
+            raise
+        self._leases[owner["id"]] = lease
+        await client.send({"is_guarded": lease.is_guarded, "taken_over": lease.taken_over})
+
+    async def _do_release(self, client: _Client, store: int) -> None:  # noqa: ARG002
+        """Give back the lease that the client has."""
+        self._release(client)
+        await self.release_leases()
+        await client.send({})
+
+    async def _do_put(
+        self, client: _Client, store: int, key: str, nbytes: int, owner: str, fd: int
+    ) -> None:
+        """Write an object; answer with the number of its version.
+
+        Args:
+            client: who asks.
+            store: that will have it.
+            key: of it.
+            nbytes: of its content.
+            owner: the "id" of who has the folder's lease.
+            fd: of the file with the content.
+        """
+        content = content_of(fd, nbytes)
+        with _naming(key):
+            self._check_lease(owner)
+            put = self._uploads.put(client.sources[store][1], key, content)
+            meta = await self._while_there(client, put)
+            self._check_lease(owner)
+        await client.send({"version": number_of(meta.version)})
+
+    async def _while_there(self, client: _Client, doing: Coroutine[Any, Any, _T]) -> _T:
+        """Return what a write gives, which ends with the client's connection."""
+        task = asyncio.create_task(doing)
+        client.writes.add(task)
+        try:
+            return await task
+        finally:
+            client.writes.discard(task)
+
+    def _check_lease(self, owner: str) -> None:
+        lease = self._leases.get(owner)
+        if lease is None:  # this process has taken the place of one that was killed
+            raise Failure("no lease", "its lock was taken by another process")
+        if lease.is_lost:
+            raise Failure("lost", "another writer has its lock")
+
     async def _do_order(
         self,
         client: _Client,
@@ -328,8 +424,8 @@ class _Server:
     async def _do_stats(self, client: _Client) -> None:
         """Answer with what was fetched and kept."""
         counts = self._transfers.counts
-        names = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead", "damaged")
-        answer = {name: counts[name] for name in names}
+        fetched = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead", "damaged")
+        answer = {name: counts[name] for name in (*fetched, "sent")}
         answer |= {"kept": self._kept.nbytes, "limit": self._kept.limit}
         await client.send({**answer, "evicted": self._kept.evicted, "pid": os.getpid()})
 

@@ -21,7 +21,7 @@ from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
 from reader.stores.fetcher.object_store import Failure, Meta, ObjectStore, number_of
 
-__all__ = ["EXTENT", "Source", "Transfers"]
+__all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers"]
 
 _T = TypeVar("_T")
 
@@ -30,7 +30,7 @@ _SMALL = 1 << 16  # bytes of a range for which all of its extent is fetched
 _WHOLE = 1 << 20  # bytes of an object that is fetched by one request, with the sum that it has
 _MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
 _CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
+FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
 _KNOWN_WAITS = 64
@@ -116,13 +116,13 @@ class Transfers:
 
     async def tried(self, source: Source, ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return what a request gives, which is made again where that may help."""
-        wait, end = _FIRST_WAIT_S, time.monotonic() + source.patience_s
+        wait, end = FIRST_WAIT_S, time.monotonic() + source.patience_s
         while True:
             self.counts["requests"] += 1
             try:
                 return await asyncio.wait_for(ask(), source.patience_s)
             except (Failure, asyncio.TimeoutError) as error:
-                wait = await self._wait(error, wait, end)
+                wait = await self.pause(error, wait, end)
 
     async def pieces(
         self, of: KeptObject, begin: int, end: int, is_near: bool, is_first: bool = False
@@ -373,11 +373,11 @@ class Transfers:
     async def _fill(self, piece: Piece) -> None:
         of, at = piece.of, piece.begin
         source = self._sources[of]
-        wait, end = _FIRST_WAIT_S, time.monotonic() + source.patience_s
+        wait, end = FIRST_WAIT_S, time.monotonic() + source.patience_s
         while at < piece.end:
             try:
                 at = await self._go_on(piece, source.store, at)
-                wait = _FIRST_WAIT_S
+                wait = FIRST_WAIT_S
             except Failure as error:
                 if error.kind == "range" and of.version == "" and at == 0:
                     meta = await self.meta(of, source)
@@ -385,10 +385,10 @@ class Transfers:
                         self._learn(of, meta)
                         self.kept.cut(piece, piece.begin)
                         return
-                wait = await self._wait(error, wait, end)
+                wait = await self.pause(error, wait, end)
             except _Broken as error:
                 at = error.at
-                wait = await self._wait(error.failure, wait, end)
+                wait = await self.pause(error.failure, wait, end)
 
     async def _go_on(self, piece: Piece, store: ObjectStore, at: int) -> int:
         """Read a piece from a place on; returns where it ends. _Broken: some of it came."""
@@ -440,7 +440,7 @@ class Transfers:
         usual = waits[len(waits) // 2] if waits else _MOST_STALL_S
         return min(max(_LATE * usual, _LEAST_STALL_S), _MOST_STALL_S)
 
-    async def _wait(self, error: Exception, wait: float, end: float) -> float:
+    async def pause(self, error: Exception, wait: float, end: float) -> float:
         """Wait before another attempt; returns how long the next wait is.
 
         Raises:
