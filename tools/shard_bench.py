@@ -122,7 +122,7 @@ def tokens(folder: Path) -> Contestants:
     place = folder / "mds"
     write_shards(samples, place, "mds", columns={"tokens": "ndarray:uint16:1024"})
     contestants = {"reader.Shards": ours(Shards(place), _of("tokens"))}
-    library = _library("streaming")
+    library = library_of("streaming")
     if library is not None:
         clean = importlib.import_module("streaming.base.util").clean_stale_shared_memory
 
@@ -142,7 +142,7 @@ def rows(folder: Path) -> Contestants:
     write_shards(samples, folder / "tar", "tar", shard_size="4MB")
     dataset = Shards(folder / "tar", fields={"x.bin": np.uint8, "cls": int})
     contestants = {"reader.Shards": ours(dataset, _of("cls"))}
-    library = _library("webdataset")
+    library = library_of("webdataset")
     if library is not None:
 
         def sample(found: dict[str, Any]) -> tuple[Any, int]:
@@ -154,7 +154,7 @@ def rows(folder: Path) -> Contestants:
 
 def blocks(folder: Path) -> Contestants:
     """Return 2,048 tokens of int32 a sample, in chunks that LitData wrote."""
-    library, torch = _library("litdata"), _library("torch")
+    library, torch = library_of("litdata"), library_of("torch")
     if library is None or torch is None:
         return {}
     make = importlib.import_module("litdata.streaming.item_loader").TokensLoader
@@ -190,7 +190,7 @@ def examples(folder: Path) -> Contestants:
         "reader.Shards": ours(checked, _of("cls")),
         "reader.Shards, check=False": ours(unchecked, _of("cls")),
     }
-    library = _library("tfrecord.torch")
+    library = library_of("tfrecord.torch")
     if library is not None:
         files = sorted(path.name for path in (folder / "tfrecord").glob("*.tfrecord"))
         splits = {name.removesuffix(".tfrecord"): 1.0 for name in files}
@@ -208,7 +208,7 @@ def examples(folder: Path) -> Contestants:
             return _torch_epoch(dataset, _of("cls"), num_workers=0)
 
         contestants["tfrecord, without workers"] = run
-    dali = _library("nvidia.dali")
+    dali = library_of("nvidia.dali")
     if dali is not None:
         contestants["DALI, threads"] = _dali(dali, folder / "tfrecord")
     return contestants
@@ -290,7 +290,7 @@ def pictures(folder: Path) -> Contestants:
     for form in ("tar", "mds"):
         dataset = Shards(folder / form).images("jpg", "cls", **how)
         contestants[f"reader.Shards, {form}"] = ours(dataset, second)
-    library, vision = _library("webdataset"), _library("torchvision.transforms")
+    library, vision = library_of("webdataset"), library_of("torchvision.transforms")
     if library is not None and vision is not None:
         transform = vision.Compose(
             [vision.RandomResizedCrop(_SIDE), vision.RandomHorizontalFlip(), vision.ToTensor()]
@@ -320,7 +320,7 @@ def _of(name: str) -> Callable[[Any], int]:
     return lambda batch: len(batch[name])
 
 
-def _library(name: str) -> Any:
+def library_of(name: str) -> Any:
     """Return a library; None: it is not installed."""
     try:
         if name in ("streaming", "litdata"):  # some of what they import has stand-ins

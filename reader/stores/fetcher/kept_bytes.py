@@ -293,8 +293,8 @@ class KeptBytes:
             self.drop(piece)
         return True
 
-    def has_room(self) -> bool:
-        """Whether there is room for much more, although nothing goes."""
+    def is_half_empty(self) -> bool:
+        """Whether much more can come before anything goes."""
         return self.nbytes < self.limit // 2
 
     def moved(self) -> None:
