@@ -1,7 +1,7 @@
 """Find the files of a folder of classes by their names, in torchvision's order.
 
-Imports the errors and how files are opened. Reads folders, and the first bytes of files that macOS
-may have added. Keeps no state.
+Imports the errors, paths, and how files are opened. Reads folders, and the first bytes of files
+that macOS may have added. Keeps no state.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, got, printable
 from reader.files import open_regular
+from reader.stores.paths import identities_above, names_below
 
-__all__ = ["EXTENSIONS", "find_classes", "find_samples", "names_below"]
+__all__ = ["EXTENSIONS", "find_classes", "find_samples"]
 
 # torchvision's, so that a program lists the same files
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -26,7 +27,6 @@ _OTHER_IMAGES = (
 )
 _MACOS_FOLDER = "__MACOSX"  # macOS adds it to archives
 _APPLE_DOUBLE = b"\0\5\x16\7"  # the first bytes of macOS's files ._name
-_Identity = tuple[int, int]  # of a folder: device, inode
 
 
 def _as_endings(extensions: str | Sequence[str]) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class _Search:
         self._loops: list[str] = []  # links to a folder that they lie in
         self._macos: list[str] = []
         self._others: list[str] = []  # images with other endings
-        self._above = _identities_above(root)
+        self._above = identities_above(root)
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of the files below a folder: folders by name, and the files of each."""
@@ -185,65 +185,9 @@ class _Search:
             warnings.warn(printable(f"ImageFolder of '{self._root}': {text}"), stacklevel=4)
 
 
-def names_below(
-    folder: str, above: frozenset[_Identity] | None = None
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Find the files in a folder and in those below it; links are followed.
-
-    Args:
-        folder: to begin with.
-        above: the identities of the folders that it lies in; None: they are found.
-
-    Returns:
-        The names of the files in each folder, and the links that are not followed, since they lead
-        back to a folder that they lie in.
-
-    Raises:
-        ConfigError: a folder cannot be read.
-    """
-    names: dict[str, list[str]] = {}
-    loops: list[str] = []
-    waiting = [(folder, _identities_above(folder) if above is None else above)]
-    while waiting:
-        folder, above = waiting.pop()
-        try:
-            here = above | {_identity(Path(folder).stat())}
-            files = names[folder] = []
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not _is_folder(entry):
-                        files.append(entry.name)
-                    elif entry.is_symlink() and _identity(entry.stat()) in here:
-                        loops.append(entry.path)
-                    else:
-                        waiting.append((entry.path, here))
-        except OSError as error:
-            raise ConfigError(
-                f"'{folder}' cannot be read: {error}. Its files would be missing"
-            ) from error
-    return names, loops
-
-
-def _identity(found: os.stat_result) -> _Identity:
-    return found.st_dev, found.st_ino
-
-
-def _identities_above(folder: str) -> frozenset[_Identity]:
-    """Return the identities of a folder and of all folders above it."""
-    path = Path(folder).resolve()
-    return frozenset(_identity(each.stat()) for each in (path, *path.parents))
-
-
 def _joined_path(folder: str, name: str) -> str:
     between = "" if folder.endswith(os.sep) else os.sep
     return f"{folder}{between}{name}"  # as torchvision's: pathlib drops "./"
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # a link to itself: reading it as a file raises
 
 
 def _is_apple_double(path: str) -> bool:

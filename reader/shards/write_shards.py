@@ -25,7 +25,7 @@ from reader.files import locked, new_file, open_regular
 from reader.loader import DataLoader
 from reader.shards.encoders import Encoder, encoder_for
 from reader.shards.formats.compression import required_pyarrow
-from reader.shards.formats.stored import json_of
+from reader.stores.files import json_of
 
 __all__ = ["MANIFEST", "write_shards"]
 

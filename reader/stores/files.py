@@ -1,4 +1,4 @@
-"""The files of shards: how they are found, and read by places.
+"""Files of this machine: how they are found, and read by places.
 
 Imports the errors, how files are opened, and paths. An open file belongs to one process; its
 threads may read from it at once, since every read names its place.
@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
-from reader.images.image_files import names_below
-from reader.shards.paths import files_in, named
+from reader.stores.paths import files_in, named, names_below
 
-__all__ = ["Files", "ShardFile", "StoredBytes", "inner_path", "json_of", "shard_file"]
+__all__ = ["Files", "StoredBytes", "StoredFile", "inner_path", "json_of", "stored_file"]
 
 _MOST_JSON = 1 << 30  # bytes of an index
 _MOST_AHEAD = 1 << 28  # bytes of a file that is read into the system's cache before it is asked for
 _AHEAD = 1 << 19  # bytes: of a longer part Linux reads the beginning alone
 
 
-class ShardFile(NamedTuple):
+class StoredFile(NamedTuple):
     """A file of a set, as it was when its index was made.
 
     Attributes:
@@ -38,10 +37,10 @@ class ShardFile(NamedTuple):
     mtime_ns: int
 
 
-def shard_file(path: str) -> ShardFile:
+def stored_file(path: str) -> StoredFile:
     """Return a file as it is now. OSError: it cannot be read."""
     found = os.stat(path)  # noqa: PTH116
-    return ShardFile(path, found.st_size, found.st_mtime_ns)
+    return StoredFile(path, found.st_size, found.st_mtime_ns)
 
 
 def json_of(path: str) -> Any:
@@ -83,19 +82,19 @@ class Files:
     """How the files of a set are found and read: those of this machine."""
 
     def named(self, part: str) -> list[str]:
-        """Return the files and folders that a path or pattern names. See `reader.shards.paths`."""
+        """Return the files and folders that a path or pattern names. See `reader.stores.paths`."""
         return named(part)
 
-    def stored(self, file: ShardFile, content: bytes | None = None) -> StoredBytes:
+    def stored(self, file: StoredFile, content: bytes | None = None) -> StoredBytes:
         """Return the bytes of a file, or of what it is decompressed to. See `StoredBytes`."""
         return StoredBytes(file, content)
 
-    def found(self, paths: Sequence[str]) -> list[ShardFile]:
+    def found(self, paths: Sequence[str]) -> list[StoredFile]:
         """Return files as they are now. OSError: one cannot be read; it names that."""
         found = []
         for path in paths:
             try:
-                found.append(shard_file(path))
+                found.append(stored_file(path))
             except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
                 raise OSError(f"the shard '{path}' cannot be read: {error}") from error
         return found
@@ -152,10 +151,10 @@ class Files:
         """Return what was fetched. See `Shards.fetch_stats`."""
         return {}
 
-    def expect(self, groups: list[list[ShardFile]], then: list[list[ShardFile]]) -> None:
+    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
         """Take the order in which files will be read. See `ShardedDataset.expect`."""
 
-    def fetch(self, wanted: Sequence[tuple[ShardFile, Sequence[tuple[int, int]]]]) -> None:
+    def fetch(self, wanted: Sequence[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files."""
 
     def head(self, path: str, nbytes: int) -> bytes:
@@ -175,7 +174,7 @@ class StoredBytes:
         DatasetError: it cannot be opened, or has changed.
     """
 
-    def __init__(self, file: ShardFile, content: bytes | None = None) -> None:
+    def __init__(self, file: StoredFile, content: bytes | None = None) -> None:
         self.path = file.path
         self._content = content
         self.unpacked_nbytes = 0 if content is None else len(content)

@@ -1,7 +1,7 @@
-"""Shards that lie in object stores, beside those of this machine.
+"""Files that lie in object stores, beside those of this machine.
 
-Imports the files of shards, and the stores. Bytes come from the process that fetches; what is asked
-for together is fetched together.
+Imports the files of this machine, and the stores. Bytes come from the process that fetches; what
+is asked for together is fetched together.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
-from reader.shards.formats.stored import Files, ShardFile, StoredBytes
-from reader.shards.paths import by_number, expanded
 from reader.stores.client import Ranges, RemoteObject, Store
+from reader.stores.files import Files, StoredBytes, StoredFile
+from reader.stores.paths import by_number, expanded
 from reader.stores.shard_cache import ShardCache
 from reader.stores.urls import is_url, split_url
 
@@ -69,7 +69,7 @@ class RemoteFiles(Files):
         self.cache = cache
         self._options = options
         self._stores: dict[str, Store] = {}
-        self._known: dict[str, ShardFile] = {}  # of what was listed
+        self._known: dict[str, StoredFile] = {}  # of what was listed
 
     def at(self, url: str) -> tuple[Store, str]:
         """Return the store of an address, and the key in it."""
@@ -107,25 +107,25 @@ class RemoteFiles(Files):
         found = []
         for each in listed:
             url = f"{store.root}/{each.key}"
-            self._known[url] = ShardFile(url, each.nbytes, each.version)
+            self._known[url] = StoredFile(url, each.nbytes, each.version)
             found.append(url)
         return found
 
-    def stored(self, file: ShardFile, content: bytes | None = None) -> StoredBytes:
+    def stored(self, file: StoredFile, content: bytes | None = None) -> StoredBytes:
         """See Files."""
         if not is_url(file.path):
             return super().stored(file, content)
         store, key = self.at(file.path)
         return RemoteBytes(file, content, store, RemoteObject(key, *file[1:]))
 
-    def found(self, paths: Sequence[str]) -> list[ShardFile]:
+    def found(self, paths: Sequence[str]) -> list[StoredFile]:
         """See Files: what was listed is not asked for again."""
         asked: dict[Store, list[str]] = {}
         for path in paths:
             if is_url(path) and path not in self._known:
                 store, key = self.at(path)
                 if self.is_folder(path):  # a shard of the format "files"
-                    self._known[path] = ShardFile(path, 0, 0)
+                    self._known[path] = StoredFile(path, 0, 0)
                     continue
                 asked.setdefault(store, []).append(key)
         for store, keys in asked.items():
@@ -136,8 +136,8 @@ class RemoteFiles(Files):
             for key, meta in zip(keys, metas, strict=True):
                 url = f"{store.root}/{key}"
                 if meta is None:
-                    raise OSError(f"the shard '{url}' cannot be read: the store has no such object")
-                self._known[url] = ShardFile(url, meta.nbytes, meta.version)
+                    raise OSError(f"'{url}' cannot be read: the store has no such object")
+                self._known[url] = StoredFile(url, meta.nbytes, meta.version)
         here = iter(super().found([path for path in paths if not is_url(path)]))
         return [self._known[path] if is_url(path) else next(here) for path in paths]
 
@@ -212,14 +212,14 @@ class RemoteFiles(Files):
             return super().head(path, nbytes)
         store, key = self.at(path)
         try:
-            (file,) = self.found([path]) if nbytes >= 0 else (ShardFile(path, -1, 0),)
+            (file,) = self.found([path]) if nbytes >= 0 else (StoredFile(path, -1, 0),)
             end = min(nbytes, file.nbytes) if nbytes >= 0 else -1
             return store.read(RemoteObject(key, *file[1:]), 0, end)
         except DatasetError as error:
             raise OSError(str(error)) from error
 
-    def fetch(self, wanted: Sequence[tuple[ShardFile, Ranges]]) -> None:
-        """Have bytes of shards fetched together, which are read next."""
+    def fetch(self, wanted: Sequence[tuple[StoredFile, Ranges]]) -> None:
+        """See Files."""
         asked: dict[Store, list[tuple[RemoteObject, Ranges]]] = {}
         for file, ranges in wanted:
             if is_url(file.path) and ranges:
@@ -232,7 +232,7 @@ class RemoteFiles(Files):
         """See Files."""
         return Store("", {}, self.cache).stats()
 
-    def expect(self, groups: list[list[ShardFile]], then: list[list[ShardFile]]) -> None:
+    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
         """See Files."""
         roots = dict.fromkeys(split_url(file.path)[0] for file in _urls_in(*groups, *then))
         for root in roots:
@@ -258,7 +258,7 @@ class RemoteFiles(Files):
 
 
 class RemoteBytes(StoredBytes):
-    """The bytes of a shard in a store, or what it is decompressed to.
+    """The bytes of an object, or what it is decompressed to.
 
     Args:
         file: of it: its address, bytes, and the number of its version.
@@ -268,7 +268,7 @@ class RemoteBytes(StoredBytes):
     """
 
     def __init__(
-        self, file: ShardFile, content: bytes | None, store: Store, of: RemoteObject
+        self, file: StoredFile, content: bytes | None, store: Store, of: RemoteObject
     ) -> None:
         self.path, self.nbytes = file.path, file.nbytes if content is None else len(content)
         self.unpacked_nbytes = 0 if content is None else len(content)
@@ -330,7 +330,7 @@ class _RawObject(io.RawIOBase):
         return len(found)
 
 
-def _urls_in(*groups: list[ShardFile]) -> list[ShardFile]:
+def _urls_in(*groups: list[StoredFile]) -> list[StoredFile]:
     """Return those files of some groups that lie in stores."""
     return [file for group in groups for file in group if is_url(file.path)]
 
