@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
@@ -89,12 +89,16 @@ class Files:
         """Return the bytes of a file, or of what it is decompressed to. See `StoredBytes`."""
         return StoredBytes(file, content)
 
+    def file(self, path: str) -> StoredFile:
+        """Return a file as it is now. OSError: it cannot be read."""
+        return stored_file(path)
+
     def found(self, paths: Sequence[str]) -> list[StoredFile]:
         """Return files as they are now. OSError: one cannot be read; it names that."""
         found = []
         for path in paths:
             try:
-                found.append(stored_file(path))
+                found.append(self.file(path))
             except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
                 raise OSError(f"the shard '{path}' cannot be read: {error}") from error
         return found
@@ -156,6 +160,14 @@ class Files:
 
     def fetch(self, wanted: Sequence[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Return an open file, which the caller closes.
+
+        Raises:
+            OSError, ValueError: it cannot be opened; of one in a store, reads raise DatasetError.
+        """
+        return open(path, "rb", opener=open_regular)
 
     def head(self, path: str, nbytes: int) -> bytes:
         """Return the first bytes of a file; -1: all. OSError, ValueError: it cannot be read."""
@@ -249,6 +261,10 @@ class StoredBytes:
                 f"the shard '{self.path}' cannot be read at {place:,}: {error}"
             ) from error
         return found
+
+    def pread(self, nbytes: int, place: int) -> bytes:
+        """Return some bytes, or those that there are, as os.pread does. See `read`."""
+        return self.read(place, max(0, min(nbytes, self.nbytes - place)))
 
     def _outside(self, place: int, nbytes: int) -> DatasetError:
         return DatasetError(

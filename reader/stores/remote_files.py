@@ -13,7 +13,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.client import Ranges, RemoteObject, Store
@@ -45,8 +45,8 @@ def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
         if store is not None or cache is not None:
             name = "store" if store is not None else "cache"
             raise ConfigError(
-                f"{name}= is for shards in a store, such as s3://bucket/path, and path names files"
-                " of this machine: leave it out"
+                f"{name}= is for what lies in a store, such as s3://bucket/path, and path names"
+                " files of this machine: leave it out"
             )
         return Files()
     if importlib.util.find_spec("obstore") is None:  # which is never imported here
@@ -118,28 +118,38 @@ class RemoteFiles(Files):
         store, key = self.at(file.path)
         return RemoteBytes(file, content, store, RemoteObject(key, *file[1:]))
 
-    def found(self, paths: Sequence[str]) -> list[StoredFile]:
+    def file(self, path: str) -> StoredFile:
         """See Files: what was listed is not asked for again."""
-        asked: dict[Store, list[str]] = {}
-        for path in paths:
-            if is_url(path) and path not in self._known:
-                store, key = self.at(path)
-                if self.is_folder(path):  # a shard of the format "files"
-                    self._known[path] = StoredFile(path, 0, 0)
-                    continue
-                asked.setdefault(store, []).append(key)
+        return self._objects([path])[path] if is_url(path) else super().file(path)
+
+    def found(self, paths: Sequence[str]) -> list[StoredFile]:
+        """See Files: what was listed is not asked for again; of a folder nothing is known."""
+        urls = [path for path in paths if is_url(path)]
+        unknown = [each for each in urls if each not in self._known]
+        folders = {each: StoredFile(each, 0, 0) for each in unknown if self.is_folder(each)}
+        objects = self._objects([each for each in urls if each not in folders])
+        here = iter(super().found([path for path in paths if not is_url(path)]))
+        return [
+            (folders.get(path) or objects[path]) if is_url(path) else next(here) for path in paths
+        ]
+
+    def _objects(self, urls: Sequence[str]) -> dict[str, StoredFile]:
+        """Return objects as they are now, by their addresses. OSError: one cannot be read."""
+        asked: dict[Store, dict[str, str]] = {}  # addresses by key
+        for url in urls:
+            if url not in self._known:
+                store, key = self.at(url)
+                asked.setdefault(store, {})[key] = url
         for store, keys in asked.items():
             try:
-                metas = store.metas(keys)
+                metas = store.metas(list(keys))
             except DatasetError as error:
                 raise OSError(str(error)) from error
-            for key, meta in zip(keys, metas, strict=True):
-                url = f"{store.root}/{key}"
+            for url, meta in zip(keys.values(), metas, strict=True):
                 if meta is None:
                     raise OSError(f"'{url}' cannot be read: the store has no such object")
                 self._known[url] = StoredFile(url, meta.nbytes, meta.version)
-        here = iter(super().found([path for path in paths if not is_url(path)]))
-        return [self._known[path] if is_url(path) else next(here) for path in paths]
+        return {url: self._known[url] for url in urls}
 
     def json(self, path: str) -> Any:
         """See Files."""
@@ -206,13 +216,20 @@ class RemoteFiles(Files):
         place = f"{folder.rstrip('/')}/"
         return [each[len(place) :] for each in self._below(folder)]
 
+    def open(self, path: str) -> BinaryIO:
+        """See Files."""
+        if not is_url(path):
+            return super().open(path)
+        found: BinaryIO = self.stored(self.file(path)).source
+        return found
+
     def head(self, path: str, nbytes: int) -> bytes:
         """See Files."""
         if not is_url(path):
             return super().head(path, nbytes)
         store, key = self.at(path)
         try:
-            (file,) = self.found([path]) if nbytes >= 0 else (StoredFile(path, -1, 0),)
+            file = self.file(path) if nbytes >= 0 else StoredFile(path, -1, 0)
             end = min(nbytes, file.nbytes) if nbytes >= 0 else -1
             return store.read(RemoteObject(key, *file[1:]), 0, end)
         except DatasetError as error:

@@ -1,0 +1,255 @@
+"""Datasets of files in stores: the samples of local files, by the process that fetches alone."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import (
+    ConfigError,
+    DataLoader,
+    DatasetError,
+    RecordIO,
+    RecordWriter,
+    ShardCache,
+    TokenWindows,
+)
+from reader.compat.gluon.datasets import RecordFileDataset
+from reader.compat.gluon.image_datasets import ImageRecordDataset
+from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO, pack_img
+from tests.stores import servers
+from tests.stores.servers import S3Server, s3_server
+from tests.stores.test_shards import all_of, equal, options, upload
+
+pytestmark = pytest.mark.slow
+
+COUNT = 120
+WORKERS = ["fork", "spawn", "thread"]
+
+
+def write_files(folder: Path) -> None:
+    """Write records, pictures in records, and tokens."""
+    rng = np.random.default_rng(0)
+    with RecordWriter(folder / "plain.rec") as file:
+        for k in range(COUNT):
+            file.write(rng.bytes(int(rng.integers(0, 9000))) + b"\xd7\x0a\x23\xce" * (k % 3))
+    (folder / "bare.rec").write_bytes((folder / "plain.rec").read_bytes())
+    with RecordWriter(folder / "pictures.rec") as file:
+        for k in range(30):
+            picture = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+            file.write(pack_img((0, float(k), k, 0), picture, 3, ".png"))
+    tokens = rng.integers(0, 50_000, 200_000)
+    tokens.astype(np.uint16).tofile(folder / "tokens.bin")
+    np.save(folder / "tokens.npy", tokens.astype(np.uint32))
+    header = np.zeros(256, np.int32)
+    header[:3] = 20240520, 1, len(tokens)
+    (folder / "shard.bin").write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, local: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        upload(server, "files", local)
+        server.signed("DELETE", "/files/bare.idx")
+        yield server
+
+
+def made(name: str, base: str, **how: Any) -> Any:
+    """Return a dataset of local files, or of those in a store."""
+    makers: dict[str, Callable[[], Any]] = {
+        "records": lambda: RecordIO(f"{base}/plain.rec", **how),
+        "gluon": lambda: RecordFileDataset(f"{base}/plain.rec", **how),
+        "pictures": lambda: ImageRecordDataset(f"{base}/pictures.rec", **how),
+        "tokens": lambda: TokenWindows(f"{base}/tokens.bin", 300, targets=True, **how),
+        "npy": lambda: TokenWindows(f"{base}/tokens.npy", 700, 350, shuffle=True, **how),
+        "shard": lambda: TokenWindows(f"{base}/shard.bin", 1000, document_end=7, **how),
+    }
+    return makers[name]()
+
+
+NAMES = ["records", "gluon", "pictures", "tokens", "npy", "shard"]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return equal(one, other)
+
+
+def all_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(same, one, other))
+
+
+# -- equal samples ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_are_those_of_local_files(name: str, local: Path, server: S3Server) -> None:
+    here, there = made(name, str(local)), made(name, "s3://files", store=options(server))
+    assert len(there) == len(here)
+    assert all_same([there[k] for k in (0, -1, 5)], [here[k] for k in (0, -1, 5)])
+    order = np.random.default_rng(1).permutation(len(here)).tolist()
+    expected = [here[k] for k in order]
+    for method in WORKERS:
+        how = {"worker_type": "thread"} if method == "thread" else {"start_method": method}
+        assert all_same(all_of(there, order, num_workers=2, **how), expected)
+    for copied in (copy.copy(there), pickle.loads(pickle.dumps(there))):
+        assert all_same(all_of(copied, order), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_but_the_process_that_fetches_has_a_client(name: str, server: S3Server) -> None:
+    there = made(name, "s3://files", store=options(server))
+    assert there[0] is not None
+    assert "obstore" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["records", "pictures", "tokens", "npy"])
+def test_an_object_that_changes_is_told(name: str, local: Path, server: S3Server) -> None:
+    bucket = f"changing-{name}"
+    upload(server, bucket, local)
+    there = made(name, f"s3://{bucket}", store=options(server), cache=ShardCache())
+    for path in local.iterdir():
+        server.put(bucket, path.name, bytes(reversed(path.read_bytes())))
+    there._files.cache = ShardCache()  # of the other one all bytes are here
+    fresh = pickle.loads(pickle.dumps(there))
+    with pytest.raises(DatasetError, match=rf"'s3://{bucket}/.*has changed since"):
+        all_of(fresh, None, num_workers=1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **how: RecordIO("s3://files/none.rec", **how),
+        lambda **how: RecordIO("s3://files/plain.rec", "s3://files/none.idx", **how),
+        lambda **how: MXRecordIO("s3://files/none.rec", "r", **how),
+        lambda **how: MXIndexedRecordIO("s3://files/none", "s3://files/plain.rec", "r", **how),
+        lambda **how: TokenWindows("s3://files/none.bin", 3, **how),
+        lambda **how: TokenWindows("s3://files/none.npy", 3, **how),
+    ],
+)
+def test_what_is_not_there_is_told(make: Callable[..., Any], server: S3Server) -> None:
+    with pytest.raises(ConfigError, match=r"no (such object|index)") as error:
+        make(store=options(server))
+    assert server.secret_key not in str(error.value)
+    with pytest.raises(ConfigError, match="is refused by the store: set the cred"):
+        make(store=options(server, secret_access_key="wrong"))
+
+
+# -- records ----------------------------------------------------------------------------------
+
+
+def test_records_are_found_without_an_index(local: Path, server: S3Server) -> None:
+    here, there = (
+        RecordIO(local / "bare.rec"),
+        RecordIO("s3://files/bare.rec", store=options(server)),
+    )
+    assert there.keys == here.keys
+    assert list(there) == list(here)
+    assert RecordIO("s3://files/bare.rec", local / "bare.idx", store=options(server))[3] == here[3]
+
+
+def test_records_of_mxnet_are_read_in_their_order_and_by_key(local: Path, server: S3Server) -> None:
+    store, here = options(server), list(RecordIO(local / "plain.rec"))
+    file = MXRecordIO("s3://files/plain.rec", "r", store=store)
+    assert [file.read() for _ in range(3)] == here[:3]
+    copied = pickle.loads(pickle.dumps(file))
+    assert list(iter(copied.read, None)) == here[3:]
+    assert list(iter(file.read, None)) == here[3:]
+    file.close()
+    with pytest.raises(ConfigError, match="it is closed"):
+        pickle.loads(pickle.dumps(file)).read()
+    indexed = MXIndexedRecordIO("s3://files/plain.idx", "s3://files/plain.rec", "r", store=store)
+    assert [indexed.read_idx(key) for key in (5, 2)] == [here[5], here[2]]
+    assert pickle.loads(pickle.dumps(indexed)).read_idx(7) == here[7]
+
+
+def test_a_damaged_record_names_its_address(local: Path, server: S3Server) -> None:
+    content = (local / "plain.rec").read_bytes()
+    server.make_bucket("damaged")
+    server.put("damaged", "a.rec", b"\0" * 4 + content[4:-900])
+    server.put("damaged", "a.idx", (local / "plain.idx").read_bytes())
+    there = RecordIO("s3://damaged/a.rec", store=options(server))
+    with pytest.raises(DatasetError, match=r"record 0 of 's3://damaged/a\.rec'.*is damaged"):
+        there[0]
+    with DataLoader(
+        there, batch_size=8, num_workers=1, on_error="skip", error_budget=0.5, collate_fn=list
+    ) as loader:
+        found = [each for batch in loader for each in batch]
+    assert found == list(RecordIO(local / "plain.rec"))[1 : len(found) + 1]
+    assert len(found) > 100
+
+
+def test_records_of_a_batch_are_asked_for_together(server: S3Server) -> None:
+    there = RecordIO("s3://files/plain.rec", store=options(server), cache=ShardCache())
+    before = there._files.fetch_stats()
+    assert len(all_of(there, range(64))) == 64
+    after = there._files.fetch_stats()
+    assert after["requests"] - before["requests"] < 10
+
+
+# -- tokens -----------------------------------------------------------------------------------
+
+
+def test_tokens_are_fetched_by_ranges(server: S3Server) -> None:
+    tokens = np.arange(30 << 20, dtype=np.uint8)
+    server.make_bucket("ranges")
+    server.put("ranges", "tokens.bin", tokens.tobytes())
+    how = {"dtype": "uint8", "header": 0, "store": options(server)}
+    there = TokenWindows("s3://ranges/tokens.bin", 1000, cache=ShardCache(), **how)
+    assert np.array_equal(there[20_000], tokens[20_000_000:20_001_000])
+    assert there._files.fetch_stats()["bytes"] < 20 << 20
+
+
+def test_what_holds_no_tokens_is_refused_by_name(local: Path, server: S3Server) -> None:
+    server.make_bucket("wrong")
+    contents = {
+        "text.bin": b"once upon a time there was a file of text " * 9,
+        "cut.npy": (local / "tokens.npy").read_bytes()[:-7],
+        "object.npy": b"\x93NUMPY\x01\0v\0" + b"{'descr': '|O'}".ljust(117) + b"\n",
+        "axes.npy": b"\x93NUMPY\x01\0v\0"
+        + b"{'descr': '<u2', 'fortran_order': False, 'shape': (2, 2), }".ljust(117)
+        + b"\n"
+        + bytes(8),
+    }
+    told = {
+        "text.bin": "is text: it begins with",
+        "cut.npy": "holds no plain integers, or is damaged: 200,000 tokens are named",
+        "object.npy": "holds no plain integers, or is damaged",
+        "axes.npy": r"holds \(2, 2\) of <u2",
+    }
+    for name, content in contents.items():
+        server.put("wrong", name, content)
+        with pytest.raises(ConfigError, match=rf"'s3://wrong/{name}' {told[name]}"):
+            TokenWindows(f"s3://wrong/{name}", 2, store=options(server))
+
+
+# -- other stores -----------------------------------------------------------------------------
+
+
+def test_files_behind_http_are_read(local: Path, tmp_path: Path) -> None:
+    with servers.http_server(tmp_path) as server:
+        upload(server, "files", local)
+        for name in NAMES:
+            here, there = made(name, str(local)), made(name, f"{server.endpoint}/files")
+            assert all_same(all_of(there, None, num_workers=1), all_of(here, None))
+
+
+def test_addresses_of_files_name_their_paths(local: Path) -> None:
+    for name in NAMES:
+        here, there = made(name, str(local)), made(name, f"file://{local}")
+        assert all_same(all_of(there, None), all_of(here, None))
