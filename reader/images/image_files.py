@@ -1,6 +1,6 @@
 """Find the files of a folder of classes by their names, in torchvision's order.
 
-Imports the errors, paths, and how files are opened. Reads folders, and the first bytes of files
+Imports the errors, and files by their paths. Reads folders, and the first bytes of files
 that macOS may have added. Keeps no state.
 """
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, got, printable
-from reader.files import open_regular
-from reader.stores.paths import identities_above, names_below
+from reader.stores.files import Files
+from reader.stores.paths import identities_above
+from reader.stores.urls import is_url
 
 __all__ = ["EXTENSIONS", "find_classes", "find_samples"]
 
@@ -41,16 +42,24 @@ def _as_endings(extensions: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(ending.lower() for ending in endings)
 
 
-def find_classes(root: str) -> tuple[list[str], dict[str, int]]:
+def find_classes(root: str, files: Files) -> tuple[list[str], dict[str, int]]:
     """Return the names of the folders in a folder, sorted, and the number of each.
+
+    Args:
+        root: the folder.
+        files: how it is read.
 
     Raises:
         ConfigError: there is no such folder, or no folder in it.
     """
-    if not root or not Path(root).is_dir():
-        raise ConfigError(f"no folder '{root}': pass the folder that holds one folder per class")
-    with os.scandir(root) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir())
+    try:
+        names = files.folders(root)
+    except ConfigError:  # a ValueError, too
+        raise
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: of a name with a NUL
+        raise ConfigError(
+            f"no folder '{root}': pass the folder that holds one folder per class"
+        ) from None
     if _MACOS_FOLDER in names:
         names.remove(_MACOS_FOLDER)
         warnings.warn(
@@ -69,6 +78,7 @@ def find_samples(
     extensions: str | Sequence[str] | None,
     is_valid_file: Callable[[str], bool] | None,
     allow_empty: bool,
+    files: Files,
 ) -> list[tuple[str, int]]:
     """Return (path, class number) of each file of the classes; warn of files that are left out.
 
@@ -79,12 +89,13 @@ def find_samples(
             images.
         is_valid_file: called with each path instead of checking its ending; None: check endings.
         allow_empty: whether a class may be without files.
+        files: how folders are read.
 
     Raises:
         ConfigError: there are classes without files, or a folder cannot be read.
     """
     endings = EXTENSIONS if extensions is None else _as_endings(extensions)
-    found = _Search(root, endings, is_valid_file, tells_others=extensions is None)
+    found = _Search(root, endings, is_valid_file, extensions is None, files)
     samples: list[tuple[str, int]] = []
     empty: list[str] = []
     for name in sorted(class_to_idx):
@@ -111,6 +122,7 @@ class _Search:
         endings: of the names of the files, in lower case.
         is_valid_file: as for `find_samples`.
         tells_others: whether to note images of other endings.
+        files: how folders are read.
     """
 
     def __init__(
@@ -119,7 +131,9 @@ class _Search:
         endings: tuple[str, ...],
         is_valid_file: Callable[[str], bool] | None,
         tells_others: bool,
+        files: Files,
     ) -> None:
+        self._files = files
         self._tells_others = tells_others
         self._root = root
         self._endings = endings
@@ -127,13 +141,13 @@ class _Search:
         self._loops: list[str] = []  # links to a folder that they lie in
         self._macos: list[str] = []
         self._others: list[str] = []  # images with other endings
-        self._above = identities_above(root)
+        self._above = None if is_url(root) else identities_above(root)
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of the files below a folder: folders by name, and the files of each."""
-        if not Path(folder).is_dir():
+        if not is_url(folder) and not Path(folder).is_dir():
             return []
-        names, loops = names_below(folder, self._above)
+        names, loops = self._files.tree(folder, self._above)
         self._loops += loops
         paths: list[str] = []
         for inner in sorted(names):
@@ -151,10 +165,16 @@ class _Search:
             if self._tells_others and lower.endswith(_OTHER_IMAGES):
                 self._others.append(path)
             return False
-        if name.startswith("._") and _is_apple_double(path):
+        if name.startswith("._") and self._is_apple_double(path):
             self._macos.append(path)
             return False
         return True
+
+    def _is_apple_double(self, path: str) -> bool:
+        try:
+            return self._files.head(path, len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
+        except OSError:
+            return False  # reading the image raises the error
 
     def other_kinds(self) -> str:
         """Return a part of a message: how many images of other endings there are."""
@@ -188,14 +208,6 @@ class _Search:
 def _joined_path(folder: str, name: str) -> str:
     between = "" if folder.endswith(os.sep) else os.sep
     return f"{folder}{between}{name}"  # as torchvision's: pathlib drops "./"
-
-
-def _is_apple_double(path: str) -> bool:
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            return file.read(4) == _APPLE_DOUBLE
-    except OSError:
-        return False  # reading the image raises the error
 
 
 def _counted(found: Sequence[Any], noun: str) -> str:

@@ -133,6 +133,17 @@ class Files:
         """Whether a path is that of a folder."""
         return os.path.isdir(path)  # noqa: PTH112
 
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted. OSError: it cannot be read."""
+        with os.scandir(folder) as entries:
+            return sorted(each.name for each in entries if each.is_dir())
+
+    def tree(
+        self, folder: str, above: frozenset[tuple[int, int]] | None = None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the names of the files in a folder and in each below it. See `names_below`."""
+        return names_below(folder, above)
+
     def below(self, folder: str) -> list[str]:
         """Return the paths in a folder of all files below it.
 
@@ -150,6 +161,24 @@ class Files:
             part = os.path.relpath(inner, folder)
             found += [name if part == os.curdir else f"{part}/{name}" for name in names]
         return found
+
+    def keep_listings(self, folder: str) -> None:
+        """Keep what a store lists in a folder of this machine, and take it from there.
+
+        Raises:
+            ConfigError: nothing is in a store.
+        """
+        raise ConfigError(
+            f"index='{folder}' is for the list of what lies in a store, and these files are of this"
+            " machine: leave it out"
+        )
+
+    def place_of(self, folder: str) -> str:  # noqa: ARG002
+        """Return the path of the file that keeps what lies below an address; "": none does."""
+        return ""
+
+    def forget(self) -> None:
+        """Forget what was listed, which takes memory: who has it keeps what it needs."""
 
     def fetch_stats(self) -> dict[str, int]:
         """Return what was fetched. See `Shards.fetch_stats`."""

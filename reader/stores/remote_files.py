@@ -6,6 +6,7 @@ is asked for together is fetched together.
 
 from __future__ import annotations
 
+import bisect
 import fnmatch
 import hashlib
 import importlib.util
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.client import Ranges, RemoteObject, Store
 from reader.stores.files import Files, StoredBytes, StoredFile
+from reader.stores.listing import keep_listing, kept_listing, place_of
 from reader.stores.paths import by_number, expanded
 from reader.stores.shard_cache import ShardCache
 from reader.stores.urls import is_url, split_url
@@ -70,6 +72,8 @@ class RemoteFiles(Files):
         self._options = options
         self._stores: dict[str, Store] = {}
         self._known: dict[str, StoredFile] = {}  # of what was listed
+        self._trees: dict[str, _Tree] = {}  # by folder
+        self._index = ""
 
     def at(self, url: str) -> tuple[Store, str]:
         """Return the store of an address, and the key in it."""
@@ -100,16 +104,53 @@ class RemoteFiles(Files):
     def _below(self, folder: str) -> list[str]:
         """Return the addresses of all objects below one."""
         store, prefix = self.at(f"{folder.rstrip('/')}/")
-        try:
-            listed = store.listed(prefix)
-        except DatasetError as error:
-            raise ConfigError(str(error)) from error
+        place = self.place_of(folder)
+        listed = kept_listing(place, folder) if place else None
+        if listed is None:
+            try:
+                listed = store.listed(prefix)
+            except DatasetError as error:
+                raise ConfigError(str(error)) from error
+            if place:
+                keep_listing(place, folder, listed)
         found = []
         for each in listed:
             url = f"{store.root}/{each.key}"
             self._known[url] = StoredFile(url, each.nbytes, each.version)
             found.append(url)
         return found
+
+    def keep_listings(self, folder: str) -> None:
+        """See Files."""
+        self._index = folder
+
+    def place_of(self, folder: str) -> str:
+        """See Files."""
+        endpoint = str(self._options.get("endpoint", self._options.get("base_url", "")))
+        return place_of(self._index, folder, endpoint) if self._index else ""
+
+    def forget(self) -> None:
+        """See Files."""
+        self._known, self._trees = {}, {}
+
+    def folders(self, folder: str) -> list[str]:
+        """See Files."""
+        if not is_url(folder):
+            return super().folders(folder)
+        tree = self._trees.get(folder)
+        if tree is None:
+            tree = self._trees[folder] = _Tree(self._below(folder))
+        return tree.folders(folder.rstrip("/"))
+
+    def tree(
+        self, folder: str, above: frozenset[tuple[int, int]] | None = None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        """See Files."""
+        if not is_url(folder):
+            return super().tree(folder, above)
+        inside = (tree for top, tree in self._trees.items() if folder.startswith(top))
+        tree = next(inside, None) or _Tree(self._below(folder))
+        return tree.below(folder.rstrip("/")), []
 
     def stored(self, file: StoredFile, content: bytes | None = None) -> StoredBytes:
         """See Files."""
@@ -271,7 +312,37 @@ class RemoteFiles(Files):
             self.at(f"{root}/")[0].order(name, list(objects), now, later)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stores": {}, "_known": {}}
+        return {**self.__dict__, "_stores": {}, "_known": {}, "_trees": {}}
+
+
+class _Tree:
+    """The folders that addresses of objects name, and the names of the objects in each."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        names: dict[str, list[str]] = {}
+        for url in urls:
+            folder, _, name = url.rpartition("/")
+            if name:  # others stand for the folder alone
+                names.setdefault(folder, []).append(name)
+        self._names = names
+        self._folders = sorted(names)
+
+    def below(self, folder: str) -> dict[str, list[str]]:
+        """Return the names in a folder and in those below it."""
+        inner = self._run(f"{folder}/")
+        chosen = [folder, *inner] if folder in self._names else inner
+        return {each: self._names[each] for each in chosen}
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder."""
+        start = len(folder) + 1
+        return sorted({each[start:].partition("/")[0] for each in self._run(f"{folder}/")})
+
+    def _run(self, begin: str) -> list[str]:
+        """Return the folders that begin so."""
+        first = bisect.bisect_left(self._folders, begin)
+        last = bisect.bisect_left(self._folders, f"{begin}\U0010ffff", first)
+        return self._folders[first:last]
 
 
 class RemoteBytes(StoredBytes):

@@ -11,20 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from reader import (
     ConfigError,
     DataLoader,
     DatasetError,
+    ImageError,
     RecordIO,
     RecordWriter,
     ShardCache,
+    Subset,
     TokenWindows,
+    cache,
 )
 from reader.compat.gluon.datasets import RecordFileDataset
 from reader.compat.gluon.image_datasets import ImageRecordDataset
 from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO, pack_img
+from reader.images import ImageFolder, Normalize, RandomResizedCrop, decode
 from tests.stores import servers
+from tests.stores.proxy import Rule, faulty
 from tests.stores.servers import S3Server, s3_server
 from tests.stores.test_shards import all_of, equal, options, upload
 
@@ -236,6 +242,166 @@ def test_what_holds_no_tokens_is_refused_by_name(local: Path, server: S3Server) 
         server.put("wrong", name, content)
         with pytest.raises(ConfigError, match=rf"'s3://wrong/{name}' {told[name]}"):
             TokenWindows(f"s3://wrong/{name}", 2, store=options(server))
+
+
+# -- pictures ---------------------------------------------------------------------------------
+
+
+def write_pictures(folder: Path) -> Path:
+    rng = np.random.default_rng(2)
+    names = [
+        "b/10.png",
+        "b/9.png",
+        "b/deep/0.png",
+        "b/deep.er/0.jpg",
+        "b-c/1.png",
+        "a a/é+~%20.png",
+    ]
+    names += [f"b/{k}.png" for k in range(20, 60)]
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (24, 31, 3), dtype=np.uint8)).save(path)
+    (folder / "b" / "notes.txt").write_text("no picture")
+    (folder / "beside.png").write_bytes((folder / names[0]).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -> Path:
+    folder = write_pictures(tmp_path_factory.mktemp("pictures"))
+    upload(server, "pictures", folder)
+    return folder
+
+
+def names_of(folder: ImageFolder) -> list[tuple[str, int]]:
+    return [(path.removeprefix(str(folder.root)), number) for path, number in folder.samples]
+
+
+def batches_of(folder: Any, order: Any = None, **how: Any) -> list[Any]:
+    with DataLoader(folder, batch_size=8, sampler=order, **how) as loader:
+        return list(loader)
+
+
+def assert_equal(found: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert all(map(np.array_equal, one, other))
+
+
+@pytest.mark.parametrize("root", ["s3://pictures", "s3://pictures/", "S3A://pictures"])
+def test_pictures_are_those_of_a_local_folder(root: str, pictures: Path, server: S3Server) -> None:
+    how: dict[str, Any] = {
+        "size": (16, 16),
+        "transforms": [RandomResizedCrop(), Normalize([0.4] * 3, [0.2] * 3)],
+    }
+    here = ImageFolder(pictures, **how)
+    there = ImageFolder(root, store=options(server), **how)
+    assert (there.classes, there.class_to_idx) == (here.classes, here.class_to_idx)
+    assert names_of(there) == names_of(here)
+    assert list(there.targets) == list(here.targets)
+    order = np.random.default_rng(1).permutation(len(here)).tolist()
+    expected = batches_of(here, order, seed=3)
+    for method in WORKERS:
+        where = {"worker_type": "thread"} if method == "thread" else {"start_method": method}
+        assert_equal(batches_of(there, order, seed=3, num_workers=2, **where), expected)
+    assert_equal(batches_of(pickle.loads(pickle.dumps(there)), order, seed=3), expected)
+    assert "obstore" not in sys.modules
+
+
+def test_what_is_chosen_of_pictures_is_chosen_in_a_store(pictures: Path, server: S3Server) -> None:
+    store = options(server)
+    for how in (
+        {"extensions": (".jpg", ".txt"), "allow_empty": True},
+        {"is_valid_file": lambda path: path.endswith(("0.png", "g"))},
+    ):
+        here = ImageFolder(pictures, **how)  # type: ignore[arg-type]
+        there = ImageFolder("s3://pictures", store=store, **how)  # type: ignore[arg-type]
+        assert names_of(there) == names_of(here)
+    with pytest.raises(ConfigError, match=r"of 3 classes in 's3://pictures' 2 have no file"):
+        ImageFolder("s3://pictures", extensions=".jpg", store=store)
+    with pytest.raises(ConfigError, match="'s3://pictures/b/deep' holds no folder"):
+        ImageFolder("s3://pictures/b/deep", store=store)
+    there = ImageFolder("s3://pictures", store=store)
+    there.samples = [*there.samples[3:5], ("s3://pictures/beside.png", 2)]
+    assert there[2][1] == 2
+    assert np.array_equal(there[2][0], decode(pictures / "beside.png"))
+    with pytest.raises(ConfigError, match=r"'s3://pictures/none.png' cannot be read"):
+        there.samples = [("s3://pictures/none.png", 2)]
+
+
+def test_pictures_of_a_store_are_cached(pictures: Path, server: S3Server, tmp_path: Path) -> None:
+    here = ImageFolder(pictures, size=(16, 16))
+    for there in (
+        ImageFolder("s3://pictures", size=(16, 16), cache="64MB", store=options(server)),
+        cache(
+            ImageFolder("s3://pictures", size=(16, 16), store=options(server)), "64MB", what="files"
+        ),
+        cache(
+            ImageFolder(
+                "s3://pictures",
+                size=(16, 16),
+                cache=ShardCache(tmp_path / "b"),
+                store=options(server),
+            ),
+            disk=tmp_path / "pictures",
+        ),
+    ):
+        for _ in range(2):
+            assert_equal(batches_of(there, num_workers=2), batches_of(here))
+
+
+def test_a_list_is_kept_and_the_next_program_lists_nothing(
+    pictures: Path, server: S3Server, tmp_path: Path
+) -> None:
+    upload(server, "listed", pictures)
+    how: dict[str, Any] = {"index": tmp_path / "index", "store": options(server)}
+    first = ImageFolder("s3://listed", **how)
+    (kept,) = (tmp_path / "index").iterdir()
+    server.put("listed", "new/1.png", (pictures / "b/9.png").read_bytes())
+    second = ImageFolder("s3://listed", **how)
+    assert list(second.samples) == list(first.samples)
+    assert_equal(batches_of(second), batches_of(ImageFolder(pictures)))
+    server.put("listed", "b/9.png", (pictures / "b/10.png").read_bytes())
+    (place,) = (k for k, (path, _) in enumerate(second.samples) if path.endswith("/b/9.png"))
+    fresh = ImageFolder("s3://listed", cache=ShardCache(), **how)
+    with pytest.raises(ImageError, match=rf"b/9.png' has changed since.*remove '{kept}'"):
+        fresh[place]
+    kept.write_bytes(kept.read_bytes()[:-9])  # damaged: it is made anew
+    assert len(ImageFolder("s3://listed", **how)) == len(first) + 1
+    assert [kept] == list((tmp_path / "index").iterdir())
+    with pytest.raises(ConfigError, match=r"index='.*' is for the list of what lies in a store"):
+        ImageFolder(pictures, index=tmp_path)
+    with pytest.raises(ConfigError, match=r"index must be the path .* got the URL"):
+        ImageFolder("s3://listed", index="s3://listed/index", store=options(server))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"index='.*' cannot be written to"):
+        ImageFolder("s3://listed", index=tmp_path / "file", store=options(server))
+
+
+def test_pictures_that_are_not_there_fail_alone(pictures: Path, server: S3Server) -> None:
+    upload(server, "holes-of-pictures", pictures)
+    there = ImageFolder("s3://holes-of-pictures", store=options(server))
+    here = ImageFolder(pictures)
+    server.signed("DELETE", "/holes-of-pictures/b/30.png")
+    with pytest.raises(ImageError, match=r"'s3://holes-of-pictures/b/30.png' is not there"):
+        batches_of(there, num_workers=1)
+    with DataLoader(
+        there, batch_size=8, num_workers=2, on_error="skip", error_budget=0.5
+    ) as loader:
+        found = np.concatenate([batch[0] for batch in loader])
+    rest = [image for (image, _), (path, _) in zip(here, here.samples) if "/30." not in path]
+    assert np.array_equal(found, np.stack(rest))
+
+
+def test_pictures_of_a_batch_are_on_their_way_together(pictures: Path, server: S3Server) -> None:
+    with faulty(server.endpoint, seed=1) as proxy:
+        store = options(server, proxy.endpoint)
+        there = ImageFolder("s3://pictures", store=store, cache=ShardCache())
+        there[0]
+        proxy.set_rules(Rule("delay", 200))
+        found = batches_of(Subset(there, range(1, 33)).map(lambda sample: sample[1]), num_workers=1)
+        assert len(found) == 4
+        assert proxy.counters().most_requests >= 8
 
 
 # -- other stores -----------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO
 from reader.observe.program import check_reports
 
 TAKERS: dict[str, Callable[[Any], Any]] = {
-    "ImageFolder": lambda url: reader.images.ImageFolder(url),
     "TableRows": lambda url: reader.TableRows(url),
     "TableRows of a list": lambda url: reader.TableRows(["a.parquet", url]),
     "the folder of TableRows": lambda url: reader.TableRows("a.parquet", disk=url),
@@ -26,6 +25,10 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "the index of RecordWriter": lambda url: reader.RecordWriter("a.rec", url),
     "MXRecordIO to write": lambda url: MXRecordIO(url, "w"),
     "the index of MXIndexedRecordIO to write": lambda url: MXIndexedRecordIO(url, "a.rec", "w"),
+    "the list of ImageFolder": lambda url: reader.images.ImageFolder("s3://b/a", index=url),
+    "the index of Shards": lambda url: reader.Shards("s3://b/a", index=url),
+    "the folder of a ShardCache": lambda url: reader.ShardCache(url),
+    "what write_shards writes": lambda url: reader.write_shards([{"x": 1}], url, "mds"),
     "the folder of a cache": lambda url: reader.cache([1.0], disk=url, version="1"),
     "quarantine": lambda url: reader.DataLoader([1.0], on_error="skip", quarantine=url),
     "ImageFolderDataset of Gluon": lambda url: ImageFolderDataset(url),
@@ -43,6 +46,7 @@ def test_a_url_is_refused_with_what_to_do(taker: str, url: Any) -> None:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
+    "ImageFolder": lambda url: reader.images.ImageFolder(url),
     "TokenWindows": lambda url: reader.TokenWindows(url, 4),
     "RecordIO": lambda url: reader.RecordIO(url),
     "the index of RecordIO": lambda url: reader.RecordIO("a.rec", url),
