@@ -105,6 +105,7 @@ OPTIONAL = {"ml_dtypes"}
 OF_ROOMS = {
     "simplejpeg": ("images",),
     "obstore": ("stores",),
+    "boto3": ("stores",),
     "pandas": ("sharing",),
     "ray": ("cluster",),
     "pyarrow": ("formats", "shards"),

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
-from reader.stores.fetcher.object_store import Failure, ObjectStore, number_of
+from reader.stores.fetcher.object_store import ObjectStore, number_of
 from reader.stores.fetcher.transfers import Source, Transfers
 from reader.stores.messages import MOST_FDS, received, send, user_of
 
@@ -199,7 +200,7 @@ class _Server:
         store = self._stores.get(identity)
         if store is None:
             store = self._stores[identity] = ObjectStore(root, options)
-        name = f"{root} {options.get('endpoint', '')}".strip()
+        name = f"{root} {options.get('endpoint', '')} {options.get('profile', '')}".strip()
         client.sources.append((name, Source(store, patience_s)))
         await client.send({"store": len(client.sources) - 1})
 
