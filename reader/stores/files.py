@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
-from reader.stores.paths import files_in, named, names_below
+from reader.stores.paths import files_in, is_folder, named, names_below
 
 __all__ = ["Files", "StoredBytes", "StoredFile", "inner_path", "json_of", "stored_file"]
 
@@ -136,7 +136,11 @@ class Files:
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder, sorted. OSError: it cannot be read."""
         with os.scandir(folder) as entries:
-            return sorted(each.name for each in entries if each.is_dir())
+            return sorted(each.name for each in entries if is_folder(each))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all that lies in a folder, sorted. OSError: it cannot be read."""
+        return sorted(os.listdir(folder))  # noqa: PTH208
 
     def tree(
         self, folder: str, above: frozenset[tuple[int, int]] | None = None
@@ -197,6 +201,21 @@ class Files:
             OSError, ValueError: it cannot be opened; of one in a store, reads raise DatasetError.
         """
         return open(path, "rb", opener=open_regular)
+
+    def source(self, path: str) -> Any:
+        """Return what a library opens a file by: its path, or an object that it reads.
+
+        Raises:
+            OSError: it is not in its store.
+        """
+        return path
+
+    def fetch_ends(self, paths: Sequence[str], first: int, last: int) -> None:
+        """Have so many of the first and the last bytes of files fetched together.
+
+        Raises:
+            OSError, DatasetError: one cannot be read.
+        """
 
     def head(self, path: str, nbytes: int) -> bytes:
         """Return the first bytes of a file; -1: all. OSError, ValueError: it cannot be read."""

@@ -22,6 +22,7 @@ __all__ = [
     "expanded",
     "files_in",
     "identities_above",
+    "is_folder",
     "named",
     "names_below",
     "parts_of",
@@ -257,7 +258,7 @@ def names_below(
             files = names[folder] = []
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if not _is_folder(entry):
+                    if not is_folder(entry):
                         files.append(entry.name)
                     elif entry.is_symlink() and _identity(entry.stat()) in here:
                         loops.append(entry.path)
@@ -280,7 +281,8 @@ def identities_above(folder: str) -> frozenset[_Identity]:
     return frozenset(_identity(each.stat()) for each in (path, *path.parents))
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one."""
     try:
         return entry.is_dir()
     except OSError:

@@ -137,10 +137,23 @@ class RemoteFiles(Files):
         """See Files."""
         if not is_url(folder):
             return super().folders(folder)
-        tree = self._trees.get(folder)
-        if tree is None:
-            tree = self._trees[folder] = _Tree(self._below(folder))
-        return tree.folders(folder.rstrip("/"))
+        return self._tree_of(folder.rstrip("/")).folders(folder.rstrip("/"))
+
+    def names(self, folder: str) -> list[str]:
+        """See Files."""
+        if not is_url(folder):
+            return super().names(folder)
+        top = folder.rstrip("/")
+        here = self._tree_of(top).below(top).get(top, [])
+        return sorted({*here, *self.folders(top)})
+
+    def _tree_of(self, folder: str) -> _Tree:
+        """Return what lies below a folder, or below one that it lies in."""
+        for top, tree in self._trees.items():
+            if f"{folder}/".startswith(f"{top}/"):
+                return tree
+        found = self._trees[folder] = _Tree(self._below(folder))
+        return found
 
     def tree(
         self, folder: str, above: frozenset[tuple[int, int]] | None = None
@@ -148,9 +161,7 @@ class RemoteFiles(Files):
         """See Files."""
         if not is_url(folder):
             return super().tree(folder, above)
-        inside = (tree for top, tree in self._trees.items() if folder.startswith(top))
-        tree = next(inside, None) or _Tree(self._below(folder))
-        return tree.below(folder.rstrip("/")), []
+        return self._tree_of(folder.rstrip("/")).below(folder.rstrip("/")), []
 
     def stored(self, file: StoredFile, content: bytes | None = None) -> StoredBytes:
         """See Files."""
@@ -263,6 +274,20 @@ class RemoteFiles(Files):
             return super().open(path)
         found: BinaryIO = self.stored(self.file(path)).source
         return found
+
+    def source(self, path: str) -> Any:
+        """See Files."""
+        return self.open(path) if is_url(path) else super().source(path)
+
+    def fetch_ends(self, paths: Sequence[str], first: int, last: int) -> None:
+        """See Files."""
+        urls = self._objects([path for path in paths if is_url(path)])
+        self.fetch(
+            [
+                (file, [(0, min(first, file.nbytes)), (max(0, file.nbytes - last), file.nbytes)])
+                for file in urls.values()
+            ]
+        )
 
     def head(self, path: str, nbytes: int) -> bytes:
         """See Files."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gzip
+import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from PIL import Image
+from pyarrow import csv, feather, ipc, parquet
 
 from reader import (
     ConfigError,
@@ -22,6 +26,7 @@ from reader import (
     RecordWriter,
     ShardCache,
     Subset,
+    TableRows,
     TokenWindows,
     cache,
 )
@@ -402,6 +407,133 @@ def test_pictures_of_a_batch_are_on_their_way_together(pictures: Path, server: S
         found = batches_of(Subset(there, range(1, 33)).map(lambda sample: sample[1]), num_workers=1)
         assert len(found) == 4
         assert proxy.counters().most_requests >= 8
+
+
+# -- tables -----------------------------------------------------------------------------------
+
+TABLES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a parquet file": ("parquet/0.parquet", {"columns": ["x", "t", "s.a"]}),
+    "some columns": ("parquet/0.parquet", {"columns": ["x", "s.b"], "as_dtype": {"x": "float64"}}),
+    "a folder": ("parquet", {"columns": ["t", "s.b"]}),
+    "folders of values": ("parts", {"columns": ["year", "x"]}),
+    "a list": (["parquet/1.parquet", "parquet/0.parquet"], {"columns": ["x"]}),
+    "an arrow file": ("table.arrow", {}),
+    "a feather file that is compressed": ("table.feather", {"columns": ["x", "t"]}),
+    "a stream": ("table.ipc", {}),
+    "csv": ("table.csv", {}),
+    "csv that is compressed": ("table.csv.gz", {}),
+    "lines of json": ("lines", {}),
+}
+
+
+def write_tables(folder: Path) -> Path:
+    rng = np.random.default_rng(3)
+
+    def table(count: int) -> Any:
+        numbers = rng.random(count).astype(np.float32)
+        texts = [f"text {k}" for k in range(count)]
+        inner = pyarrow.StructArray.from_arrays([pyarrow.array(range(count))] * 2, ["a", "b"])
+        return pyarrow.table({"x": numbers, "t": texts, "s": inner})
+
+    for name in ("parquet", "parts/year=2020", "parts/year=2021.5", "lines"):
+        (folder / name).mkdir(parents=True)
+    for k in range(3):
+        parquet.write_table(table(400), folder / "parquet" / f"{k}.parquet", row_group_size=150)
+    for name in ("year=2020", "year=2021.5"):
+        parquet.write_table(table(50), folder / "parts" / name / "a.parquet")
+    plain = table(300).drop_columns(["s"])
+    feather.write_feather(plain, folder / "table.arrow", compression="uncompressed")
+    feather.write_feather(plain, folder / "table.feather", compression="zstd", chunksize=70)
+    with ipc.new_stream(folder / "table.ipc", plain.schema) as stream:
+        stream.write_table(plain)
+    csv.write_csv(plain, folder / "table.csv")
+    (folder / "table.csv.gz").write_bytes(gzip.compress((folder / "table.csv").read_bytes()))
+    for k in range(2):
+        lines = "".join(f"{json.dumps({'a': k, 'b': [k, 1]})}\n" for k in range(90))
+        (folder / "lines" / f"{k}.jsonl").write_text(lines)
+    (folder / "lines" / "README.md").write_text("no table")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -> Path:
+    folder = write_tables(tmp_path_factory.mktemp("tables"))
+    upload(server, "tables", folder)
+    csv.read_csv(folder / "table.csv")  # pyarrow opens a pipe for signals, once
+    return folder
+
+
+def table_of(name: str, base: str, **how: Any) -> TableRows:
+    source, more = TABLES[name]
+    path = [f"{base}/{each}" for each in source] if isinstance(source, list) else f"{base}/{source}"
+    return TableRows(path, **more, **how)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_those_of_local_files(name: str, tables: Path, server: S3Server) -> None:
+    here = table_of(name, str(tables))
+    there = table_of(name, "s3://tables", store=options(server))
+    assert there.fields == here.fields
+    expected = all_of(here, None)
+    assert equal(all_of(there, None), expected)
+    for method in ("fork", "spawn"):
+        assert equal(all_of(there, None, num_workers=2, start_method=method), expected)
+    assert equal(all_of(pickle.loads(pickle.dumps(there)), None), expected)
+    assert "obstore" not in sys.modules
+
+
+def test_rows_of_a_store_are_kept_on_a_disk(tables: Path, server: S3Server, tmp_path: Path) -> None:
+    upload(server, "kept-tables", tables)
+    columns = ["x", "t"]
+    how: dict[str, Any] = {"disk": tmp_path / "rows", "store": options(server)}
+    how["columns"] = columns
+    url = "s3://kept-tables/parquet/0.parquet"
+    first = all_of(TableRows(url, **how), None)
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").iterdir()}
+    assert equal(all_of(TableRows(url, **how), None), first)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").iterdir()} == files
+    assert all(server.secret_key.encode() not in path.read_bytes() for path in files)
+    server.put("kept-tables", "parquet/0.parquet", (tables / "parquet/1.parquet").read_bytes())
+    expected = all_of(TableRows(tables / "parquet/1.parquet", columns), None)
+    assert equal(all_of(TableRows(url, **how), None), expected)
+
+
+def test_what_is_no_table_is_told(tables: Path, server: S3Server) -> None:
+    store = options(server)
+    server.make_bucket("no-tables")
+    content = (tables / "parquet" / "0.parquet").read_bytes()
+    server.put("no-tables", "cut.parquet", content[:-9])
+    server.put("no-tables", "a/text.md", b"text")
+    server.put("no-tables", "a/dataset_dict.jsn", b"text")
+    for url, told in (
+        (
+            "s3://no-tables/none.parquet",
+            "cannot be read as a table: .*no such object",
+        ),
+        ("s3://no-tables/cut.parquet", "'s3://no-tables/cut.parquet' is damaged"),
+        (
+            "s3://no-tables/a",
+            "'s3://no-tables/a' has no file that ends in .*but 2 other",
+        ),
+        ("s3://no-tables/a/text.md", "text.md' is neither a Parquet nor an Arrow file"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            TableRows(url, store=store)
+    with pytest.raises(ConfigError, match="cache= is for what lies in a store"):
+        TableRows(tables / "table.arrow", cache=ShardCache())
+
+
+def test_columns_that_nobody_asks_for_are_not_fetched(server: S3Server, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = {f"c{k}": rng.random(1 << 20) for k in range(8)}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "wide.parquet", compression="none")
+    server.make_bucket("wide")
+    server.put("wide", "a.parquet", (tmp_path / "wide.parquet").read_bytes())
+    with faulty(server.endpoint, seed=1) as proxy:
+        store = options(server, proxy.endpoint)
+        there = TableRows("s3://wide/a.parquet", ["c4"], store=store, cache=ShardCache())
+        assert there[7]["c4"] == columns["c4"][7]
+        assert proxy.counters().bytes_sent < 45e6  # of 67e6
 
 
 # -- other stores -----------------------------------------------------------------------------

@@ -18,8 +18,6 @@ from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO
 from reader.observe.program import check_reports
 
 TAKERS: dict[str, Callable[[Any], Any]] = {
-    "TableRows": lambda url: reader.TableRows(url),
-    "TableRows of a list": lambda url: reader.TableRows(["a.parquet", url]),
     "the folder of TableRows": lambda url: reader.TableRows("a.parquet", disk=url),
     "RecordWriter": lambda url: reader.RecordWriter(url),
     "the index of RecordWriter": lambda url: reader.RecordWriter("a.rec", url),
@@ -46,6 +44,8 @@ def test_a_url_is_refused_with_what_to_do(taker: str, url: Any) -> None:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
+    "TableRows": lambda url: reader.TableRows(url),
+    "TableRows of a list": lambda url: reader.TableRows(["a.parquet", url]),
     "ImageFolder": lambda url: reader.images.ImageFolder(url),
     "TokenWindows": lambda url: reader.TokenWindows(url, 4),
     "RecordIO": lambda url: reader.RecordIO(url),
