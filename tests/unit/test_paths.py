@@ -13,7 +13,10 @@ import pytest
 import reader
 from reader.checks import refuse_url
 from reader.compat.gluon.datasets import RecordFileDataset
+from reader.compat.gluon.image_archives import MNIST
 from reader.compat.gluon.image_datasets import ImageFolderDataset, ImageListDataset
+from reader.compat.gluon.nlp import text_datasets
+from reader.compat.gluon.nlp.streams import files_of
 from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO
 from reader.observe.program import check_reports
 
@@ -29,6 +32,11 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "what write_shards writes": lambda url: reader.write_shards([{"x": 1}], url, "mds"),
     "the folder of a cache": lambda url: reader.cache([1.0], disk=url, version="1"),
     "quarantine": lambda url: reader.DataLoader([1.0], on_error="skip", quarantine=url),
+    "TextLineDataset of GluonNLP": lambda url: text_datasets.TextLineDataset(url),
+    "TSVDataset of GluonNLP": lambda url: text_datasets.TSVDataset([url]),
+    "NumpyDataset of GluonNLP": lambda url: text_datasets.NumpyDataset(url),
+    "SimpleDatasetStream of GluonNLP": lambda url: files_of(str(url)),
+    "MNIST of Gluon": lambda url: MNIST(url),
     "ImageFolderDataset of Gluon": lambda url: ImageFolderDataset(url),
     "ImageListDataset of Gluon": lambda url: ImageListDataset("a", url),
     "without": lambda url: reader.without([1.0], url),
