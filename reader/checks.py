@@ -217,10 +217,14 @@ def refuse_url(name: str, path: Any) -> None:
         remedy = f"pass the path alone: {'/' + text[len(found[0]) :].lstrip('/')!r}"
     else:
         remedy = (
-            "shards are read from there, by reader.Shards, and other files are not: copy them to a"
-            " disk of this machine (aws s3 sync, gsutil rsync, rclone), or mount the bucket (s3fs,"
-            " gcsfuse), and pass that path"
+            "it has to be on a disk of this machine: copy it (aws s3 sync, gsutil rsync, rclone),"
+            " or mount the bucket (s3fs, gcsfuse), and pass that path"
         )
+        if "://" not in found[0]:
+            remedy = (
+                "pathlib drops a slash of it: pass the text, where files in stores are read, and"
+                f" elsewhere a path of this machine. Otherwise {remedy}"
+            )
     raise ConfigError(
         f"{name} must be the path of a file or folder, got the URL {text!r}; {remedy}"
     )

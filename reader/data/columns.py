@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from reader._core.collate.columns import Columns
-from reader.data.dataset import Dataset
+from reader.data.dataset import Dataset, MappedDataset
 from reader.data.known_datasets import ARRAYS, CHOSEN, known_class
 from reader.sharing.shared_array import SharedArray
 from reader.sharing.shared_list import SharedList
@@ -69,16 +69,17 @@ def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
 def reading_ahead(dataset: Any) -> Callable[[Sequence[Any]], None] | None:
     """Return the function that has the files of a batch read ahead; None: there is none.
 
-    It is called with the keys of a batch, for a `reader.Dataset` with a method `__read_ahead__`,
-    and for chosen samples of one.
+    It is called with the keys of a batch, for a `reader.Dataset` that has `__read_ahead__`, and for
+    chosen or mapped samples of one.
     """
     if known_class(dataset, CHOSEN) is not None:
         inner, indices = reading_ahead(dataset.dataset), dataset.indices
         return None if inner is None else lambda keys: inner([indices[key] for key in keys])
-    found = getattr(type(dataset), "__read_ahead__", None)
-    if found is None or not isinstance(dataset, Dataset):
+    if not isinstance(dataset, Dataset):
         return None
-    return lambda keys: found(dataset, keys)
+    if type(dataset) is MappedDataset:
+        return reading_ahead(dataset.dataset)
+    return getattr(dataset, "__read_ahead__", None)
 
 
 def _takes_out(fetch: Any) -> bool:

@@ -10,7 +10,6 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from reader.errors import ConfigError, DatasetError
@@ -27,6 +26,8 @@ from reader.formats.source_files import (
     is_tabbed,
     unreadable,
 )
+from reader.stores.files import Files
+from reader.stores.urls import is_url
 
 __all__ = ["FileSource"]
 
@@ -40,6 +41,7 @@ class FileSource(ArrowSource):
     Args:
         source: a file, a folder, or a list of files.
         asked: the names of the columns that are asked for; None: all. Others are not compared.
+        stores: how files are found and read.
 
     Attributes:
         origin: what to pass for the same table: the source, or its files.
@@ -49,8 +51,9 @@ class FileSource(ArrowSource):
         ConfigError: a file cannot be read, or differs from the first in a column.
     """
 
-    def __init__(self, source: str | list[str], asked: Sequence[str] | None) -> None:
-        self._files = files_of(source)
+    def __init__(self, source: str | list[str], asked: Sequence[str] | None, stores: Files) -> None:
+        self._stores = stores
+        self._files = files_of(source, stores)
         self.paths = [file.path for file in self._files]
         has_keys = bool(self._files[0].keys)
         self.origin: str | list[str] = source if has_keys else self.paths
@@ -92,9 +95,9 @@ class FileSource(ArrowSource):
         found = []
         for file in self._files:
             with _reading(file, DatasetError):
-                stat = Path(file.path).stat()
-            absolute = os.path.abspath(file.path)  # noqa: PTH100
-            found.append((absolute, stat.st_size, stat.st_mtime_ns))
+                _, nbytes, mtime_ns = self._stores.file(file.path)
+            path = file.path if is_url(file.path) else os.path.abspath(file.path)  # noqa: PTH100
+            found.append((path, nbytes, mtime_ns))
         return found
 
     def batches(self, names: Sequence[str], most_rows: int) -> Iterator[Any]:
@@ -127,6 +130,8 @@ class FileSource(ArrowSource):
         if [(file.kind, file.keys) for file in self._files] != [(ARROW, {})]:
             return None
         path = self.paths[0]
+        if not self._stores.is_here(path):
+            return None
         with _reading(self._files[0], DatasetError), pa.memory_map(path) as file:
             whole = file.read_buffer()
             found = pa.ipc.open_file(file)
@@ -150,12 +155,12 @@ class FileSource(ArrowSource):
         """Return a file's schema and how many rows it has."""
         pa, file = pyarrow(), self._files[number]
         if file.kind == PARQUET:
-            with pa.parquet.ParquetFile(file.path) as found:
+            with self._parquet(file.path) as found:
                 return found.schema_arrow, found.metadata.num_rows
         if file.kind in (CSV, JSON):
-            table = self._texts[number] = _text(pa, file)
+            table = self._texts[number] = _text(pa, file, self._stores)
             return table.schema, table.num_rows
-        with pa.memory_map(file.path) as mapped:
+        with self._mapped(file.path) as mapped:
             schema = _arrow_schema(pa, file, mapped)
             # of compressed columns only the first is decompressed
             return schema, sum(
@@ -178,18 +183,29 @@ class FileSource(ArrowSource):
             yield self._texts[number]
             return
         if file.kind == PARQUET:
-            with pa.parquet.ParquetFile(file.path) as found:
+            with self._parquet(file.path) as found:
                 wanted = _parquet_names(pa, found.schema_arrow, names)
                 for group in range(found.metadata.num_row_groups):
                     yield found.read_row_group(group, columns=wanted)
             return
-        with pa.memory_map(file.path) as mapped:
+        with self._mapped(file.path) as mapped:
             schema = _arrow_schema(pa, file, mapped)
             paths = [path_of(pa, schema, name) for name in names]
             # one at least, which says how many rows there are
             columns = sorted({path[0] for path in paths if path is not None}) or [0][: len(schema)]
             for batch in _arrow_batches(pa, file, mapped, columns):
                 yield pa.Table.from_batches([batch])
+
+    def _parquet(self, path: str) -> Any:
+        """Return an open Parquet file; columns of one in a store are read together."""
+        source = self._stores.source(path)
+        return pyarrow().parquet.ParquetFile(source, pre_buffer=source is not path)
+
+    def _mapped(self, path: str) -> Any:
+        """Return an open file of Arrow's: mapped, or read from a store."""
+        source = self._stores.source(path)
+        pa = pyarrow()
+        return pa.memory_map(source) if source is path else pa.PythonFile(source, mode="r")
 
 
 def _arrow_schema(pa: Any, file: SourceFile, mapped: Any) -> Any:
@@ -224,11 +240,11 @@ def _parquet_names(pa: Any, schema: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _text(pa: Any, file: SourceFile) -> Any:
+def _text(pa: Any, file: SourceFile, stores: Files) -> Any:
     """Return the rows of a CSV file or of JSON lines."""
     from pyarrow import csv
 
-    with pa.input_stream(file.path, compression=file.packed) as stream:
+    with pa.input_stream(stores.source(file.path), compression=file.packed) as stream:
         if file.kind == JSON:
             return read_json_lines(stream, _TEXT_BLOCK)
         return csv.read_csv(

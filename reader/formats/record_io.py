@@ -1,8 +1,9 @@
 """Files of records in the RecordIO format, with or without an index: read anywhere, and written.
 
-Imports the standard library, Dataset, how files are opened and named, and the errors. A record is
-found by its offset and read by `pread`: threads and forked processes may share a reader. Source:
-the format of MXNet and dmlc-core, whose files are read, and which reads what is written here.
+Imports the standard library, NumPy, Dataset, how files are opened and named, those of stores, and
+the errors. A record is found by its offset and read by `pread`: threads and forked processes may
+share a reader. Source: the format of MXNet and dmlc-core, whose files are read, and which reads
+what is written here.
 
 A record is one part or several: magic number, 4 bytes; flag << 29 | length, 4 bytes; the data,
 filled up with zeros to a multiple of 4. Where the data has the magic number at a multiple of 4, it
@@ -14,20 +15,30 @@ a record.
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
+import io
 import operator
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from reader.checks import described, refuse_url
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError, got
 from reader.files import new_file, open_regular
 from reader.formats.file_kinds import BEGIN_NBYTES, kind_of
+from reader.stores.files import Files, StoredFile
+from reader.stores.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import as_path_or_url, is_url
 
 __all__ = ["RecordIO", "RecordWriter"]
 
@@ -43,10 +54,13 @@ class RecordIO(Dataset[bytes]):
     """The records of a file, as bytes, by their position in the index.
 
     Args:
-        path: of the file, such as "train.rec".
-        index: path of its index; None: "train.idx" beside it. Where there is no such file, the
-            records are found by reading their heads, in the order of the file, with keys from 0;
-            the index is then written if the folder is writable.
+        path: of the file, such as "train.rec", or its address in a store, such as
+            "s3://bucket/train.rec".
+        index: path or address of its index; None: "train.idx" beside it. Where there is no such
+            file, the records are found by reading their heads, in the order of the file, with keys
+            from 0; the index is then written if the folder is writable.
+        cache: where bytes of a store are kept: see `reader.Shards`.
+        store: options of the store's client: see `reader.Shards`.
 
     Raises:
         ConfigError: there is no such file, or the index does not fit it.
@@ -56,17 +70,19 @@ class RecordIO(Dataset[bytes]):
 
     __repr__ = described
 
-    def __init__(self, path: str | os.PathLike[str], index: str | os.PathLike[str] | None = None):
-        refuse_url("path", path)
-        refuse_url("index", index)
-        self.path = Path(path)
-        self.index_path = self.path.with_suffix(".idx") if index is None else Path(index)
-        self._fd = -1
-        self._open()
-        if self.index_path.exists():
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        index: str | os.PathLike[str] | None = None,
+        *,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
+    ):
+        self._take(path, index, cache, store)
+        if self._files.has(str(self.index_path)):
             try:
-                self._keys, self._offsets = _read_index(self.index_path, self._nbytes)
-            except OSError as error:
+                self._keys, self._offsets = _read_index(self._files, self.index_path, self._nbytes)
+            except (OSError, DatasetError) as error:
                 raise ConfigError(
                     f"the index '{self.index_path}' cannot be read: {error}"
                 ) from None
@@ -77,16 +93,49 @@ class RecordIO(Dataset[bytes]):
         else:
             self._offsets = array("q", self._scan())
             self._keys = array("q", range(len(self._offsets)))
-            _try_to_write_index(self.index_path, self._keys, self._offsets)
+            if isinstance(self.index_path, Path):
+                _try_to_write_index(self.index_path, self._keys, self._offsets)
         self._positions: dict[int, int] | None = None  # by key, when one is asked for
 
+    def _take(
+        self,
+        path: str | os.PathLike[str],
+        index: str | os.PathLike[str] | None,
+        cache: ShardCache | None,
+        store: Mapping[str, Any] | None,
+    ) -> None:
+        """Take paths and addresses, and open the records."""
+        self.path = _path_of("path", path)
+        if index is not None:
+            self.index_path = _path_of("index", index)
+        elif isinstance(self.path, Path):
+            self.index_path = self.path.with_suffix(".idx")
+        else:
+            self.index_path = os.path.splitext(self.path)[0] + ".idx"  # noqa: PTH122
+        self._files = files_for([str(self.path), str(self.index_path)], cache, store)
+        self._fd = -1
+        self._pread: Callable[[int, int], bytes] = _closed
+        self._stored: StoredFile | None = None  # in a store: it must be as it was
+        self._ends: npt.NDArray[np.int64] | None = None
+        self._open()
+
     def _open(self) -> None:
+        """Open the records. ConfigError: they cannot be read, or are something else."""
         try:
-            self._fd = open_regular(self.path)
-        except OSError as error:
+            if isinstance(self.path, Path):
+                self._fd = open_regular(self.path)
+                self._nbytes = os.fstat(self._fd).st_size
+                self._pread = functools.partial(os.pread, self._fd)
+            else:
+                is_open = self._stored is not None
+                self._stored = self._stored or self._files.file(self.path)
+                self._nbytes = self._stored.nbytes
+                self._pread = self._files.stored(self._stored).pread
+                if is_open:  # in another process
+                    return
+            begin = self._pread(BEGIN_NBYTES, 0)
+        except (OSError, DatasetError) as error:
             raise ConfigError(f"the records '{self.path}' cannot be opened: {error}") from None
-        self._nbytes = os.fstat(self._fd).st_size
-        begin = os.pread(self._fd, BEGIN_NBYTES, 0)
         kind = None if begin.startswith(_MAGIC) else kind_of(begin)
         if kind is not None:
             self.close()
@@ -125,6 +174,23 @@ class RecordIO(Dataset[bytes]):
         """Yield all records in the order of the index."""
         return (self[position] for position in range(len(self)))
 
+    @property
+    def __read_ahead__(self) -> Callable[[Sequence[int]], None]:
+        """Have the records of a batch fetched together; exists for a file in a store."""
+        if self._stored is None:
+            raise AttributeError("__read_ahead__")
+        return self._fetch
+
+    def _fetch(self, indices: Sequence[int]) -> None:
+        offsets = np.frombuffer(self._offsets, np.int64)
+        if self._ends is None:
+            self._ends = np.append(np.sort(offsets), self._nbytes)
+        begins = offsets[np.asarray(indices)]
+        ends = self._ends[np.searchsorted(self._ends, begins, "right")]
+        if self._stored is not None:
+            ranges = list(zip(begins.tolist(), ends.tolist(), strict=True))
+            self._files.fetch([(self._stored, ranges)])
+
     def _read(self, offset: int, name: str) -> bytes:
         parts: list[bytes] = []
         at, wanted = offset, (_WHOLE, _FIRST)
@@ -139,7 +205,7 @@ class RecordIO(Dataset[bytes]):
             at, wanted = at + _HEAD.size + _filled(length), (_MIDDLE, _LAST)
 
     def _head(self, at: int, name: str, offset: int) -> tuple[int, int]:
-        head = os.pread(self._fd, _HEAD.size, at)
+        head = self._pread(_HEAD.size, at)
         if len(head) < _HEAD.size:
             raise self._damage(name, offset, f"the file ends at {self._nbytes}, within it")
         magic, flag_and_length = _HEAD.unpack(head)
@@ -157,9 +223,9 @@ class RecordIO(Dataset[bytes]):
         return flag_and_length >> _LENGTH_BITS, length
 
     def _bytes(self, at: int, length: int, name: str, offset: int) -> bytes:
-        found = os.pread(self._fd, length, at)
+        found = self._pread(length, at)
         while len(found) < length:  # a signal came, or the file was cut
-            more = os.pread(self._fd, length - len(found), at + len(found))
+            more = self._pread(length - len(found), at + len(found))
             if not more:
                 raise self._damage(name, offset, f"the file ends at {at + len(found)}, within it")
             found += more
@@ -191,6 +257,7 @@ class RecordIO(Dataset[bytes]):
     def close(self) -> None:
         """Close the file. Idempotent; reading then raises."""
         fd, self._fd = self._fd, -1
+        self._pread = _closed
         if fd >= 0:
             os.close(fd)
 
@@ -200,7 +267,7 @@ class RecordIO(Dataset[bytes]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy in another process gets: it opens the file for itself."""
-        return {**self.__dict__, "_fd": -1}
+        return {**self.__dict__, "_fd": -1, "_pread": _closed, "_ends": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -309,9 +376,20 @@ def _cuts(data: bytes) -> list[int]:
     return found
 
 
-def _read_index(path: Path, nbytes: int) -> tuple[array[int], array[int]]:
+def _closed(nbytes: int, place: int) -> bytes:  # noqa: ARG001
+    """Refuse to read from a file that is closed."""
+    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def _path_of(name: str, path: Any) -> Path | str:
+    """Return a path of this machine, or the address of what lies in a store, as text."""
+    found = as_path_or_url(name, path)
+    return found if is_url(found) else Path(found)
+
+
+def _read_index(files: Files, path: Path | str, nbytes: int) -> tuple[array[int], array[int]]:
     keys, offsets = array("q"), array("q")
-    with open(path, encoding="ascii", errors="replace", opener=open_regular) as file:
+    with io.TextIOWrapper(files.open(str(path)), encoding="ascii", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

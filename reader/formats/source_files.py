@@ -1,7 +1,7 @@
 """The files of a table: which of a folder, what kind each is, and columns that folders name.
 
-Imports the errors and how files are opened. Reads names, and the first bytes of files; nothing here
-needs pyarrow.
+Imports the errors, and files by their paths. Reads names, and the first bytes of files; nothing
+here needs pyarrow.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from reader.errors import ConfigError, remedy_for
-from reader.files import open_regular
+from reader.errors import ConfigError, DatasetError, remedy_for
+from reader.stores.files import Files
 
 __all__ = ["ARROW", "CSV", "JSON", "PARQUET", "STREAM", "SourceFile", "files_of", "unreadable"]
 
@@ -28,6 +28,7 @@ _PACKED_BEGINS = {  # what is compressed says so, whatever its name ends in
     "zstd": rb"\x28\xb5\x2f\xfd",
     "lz4": rb"\x04\x22\x4d\x18",
 }
+_BEGIN, _END = 8, 1 << 16  # bytes: what says its kind, and what pyarrow reads at the end
 _SPLITS = "dataset_dict.json"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = {  # by how a file begins
@@ -55,27 +56,28 @@ class SourceFile(NamedTuple):
     keys: dict[str, str | None]
 
 
-def files_of(source: str | list[str]) -> list[SourceFile]:
+def files_of(source: str | list[str], files: Files) -> list[SourceFile]:
     """Return the files of a path, a folder, or a list of paths.
 
     Raises:
         ConfigError: one cannot be read, or is no file of a table.
     """
     if isinstance(source, list):
-        return [_opened(path, {}) for path in source]
-    if not os.path.isdir(source):  # noqa: PTH112  # raises nothing: what is no path is refused later
-        return [_opened(source, {})]
-    if os.path.isfile(os.path.join(source, _SPLITS)):  # noqa: PTH113, PTH118
-        splits = sorted(each.name for each in os.scandir(source) if each.is_dir())
+        return _opened([(path, {}) for path in source], files)
+    if not files.is_folder(source):  # raises nothing: what is no path is refused later
+        return _opened([(source, {})], files)
+    names = _names_in(source, files)
+    if _SPLITS in names:
+        splits = files.folders(source)
         raise ConfigError(
             f"the folder '{source}' has {_SPLITS}: the library `datasets` saved several splits"
             f" there, each in a folder of its own. Pass one of these folders: {', '.join(splits)}"
         )
-    found = list(_listed(source, {}))
+    found = list(_listed(source, {}, files))
     if not found:
         raise ConfigError(
             f"the folder '{source}' has no file that ends in {', '.join((*_SUFFIXES, *_TEXTS))},"
-            f" but {len(os.listdir(source))} other entries: pass a folder with such files in it,"  # noqa: PTH208
+            f" but {len(names)} other entries: pass a folder with such files in it,"
             " or a list of files"
         )
     first = found[0]
@@ -85,7 +87,7 @@ def files_of(source: str | list[str]) -> list[SourceFile]:
                 f"'{first[0]}' and '{path}' lie in folders with other names of columns,"
                 f" {list(first[1])} and {list(keys)}: pass a list of files, or one of the folders"
             )
-    return [_opened(path, keys) for path, keys in found]
+    return _opened(found, files)
 
 
 def unreadable(path: str, error: Exception) -> ConfigError:
@@ -96,24 +98,28 @@ def unreadable(path: str, error: Exception) -> ConfigError:
     return ConfigError(f"{path!r} cannot be read as a table: {error}; {remedy}")
 
 
-def _listed(
-    folder: str, keys: dict[str, str | None]
-) -> Iterator[tuple[str, dict[str, str | None]]]:
-    """Yield the files of a folder by name, then those of its folders NAME=VALUE."""
+def _names_in(folder: str, files: Files) -> list[str]:
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208
+        return files.names(folder)
     except OSError as error:
         raise unreadable(folder, error) from error
-    names = [name for name in names if not name.startswith((".", "_"))]
+
+
+def _listed(
+    folder: str, keys: dict[str, str | None], files: Files
+) -> Iterator[tuple[str, dict[str, str | None]]]:
+    """Yield the files of a folder by name, then those of its folders NAME=VALUE."""
+    names = [name for name in _names_in(folder, files) if not name.startswith((".", "_"))]
+    folders = set(files.folders(folder))
     found = [name for name in names if name.lower().endswith(_SUFFIXES)]
     if not found:  # texts beside them are something else, such as a description
         found = [name for name in names if _text_kind(name)[0] is not None]
-    found = [name for name in found if not os.path.isdir(os.path.join(folder, name))]  # noqa: PTH112, PTH118
+    found = [name for name in found if name not in folders]
     yield from ((os.path.join(folder, name), keys) for name in found)  # noqa: PTH118
     for name in names:
         key, is_key, value = name.partition("=")
         inner = os.path.join(folder, name)  # noqa: PTH118
-        if not (key and is_key and os.path.isdir(inner)):  # noqa: PTH112
+        if not (key and is_key and name in folders):
             continue
         if unquote(key) in keys:  # a link to a folder above it would have no end
             raise ConfigError(
@@ -121,7 +127,7 @@ def _listed(
                 " files"
             )
         plain = None if value == _NO_VALUE else unquote(value)
-        yield from _listed(inner, {**keys, unquote(key): plain})
+        yield from _listed(inner, {**keys, unquote(key): plain}, files)
 
 
 def _text_kind(path: str) -> tuple[str | None, str | None]:
@@ -133,12 +139,19 @@ def _text_kind(path: str) -> tuple[str | None, str | None]:
     return _TEXTS.get(suffix), packed
 
 
-def _opened(path: str, keys: dict[str, str | None]) -> SourceFile:
+def _opened(found: list[tuple[str, dict[str, str | None]]], files: Files) -> list[SourceFile]:
+    """Return files with their kinds. ConfigError: one is no file of a table."""
+    try:
+        files.fetch_ends([path for path, _ in found], _BEGIN, _END)
+    except (OSError, DatasetError) as error:
+        raise unreadable(found[0][0], error) from error
+    return [_kind_of(path, keys, files) for path, keys in found]
+
+
+def _kind_of(path: str, keys: dict[str, str | None], files: Files) -> SourceFile:
     """Return a file with its kind. ConfigError: it is no file of a table."""
     try:
-        # an empty path is no file
-        with open(path, "rb", opener=open_regular) as file:
-            begin = file.read(8)
+        begin = files.head(path, _BEGIN)  # an empty path is no file
     except (OSError, ValueError) as error:  # ValueError: no path has a null byte
         raise unreadable(path, error) from error
     kind, packed = _text_kind(path)

@@ -33,6 +33,10 @@ from reader.formats.table_file import Form, TableFile, memory_file
 from reader.formats.table_folder import TableFolder
 from reader.formats.table_source import table_source
 from reader.sharing.memory_file import seal
+from reader.stores.files import Files
+from reader.stores.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import as_path_or_url
 
 __all__ = ["TableRows"]
 
@@ -47,6 +51,7 @@ class _Options(NamedTuple):
     fill_unknown: dict[str, Any]
     memory_limit: int | None
     disk: str | None
+    files: Files
 
 
 class TableRows(Dataset[dict[str, Any]]):
@@ -76,6 +81,7 @@ class TableRows(Dataset[dict[str, Any]]):
             names become strings. CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json) are known
             by name, also with .gz, .bz2, .zst or .lz4 behind it. In a folder they count where it
             has no Parquet or Arrow file. Folders NAME=VALUE within a folder give a column NAME.
+            Paths may be addresses, such as "s3://bucket/folder" or "s3://bucket/a.parquet".
         columns: names of columns; None: all. Or the fields of a sample: a dict from a field's
             name to that of its column, or to a list of columns of numbers of one type, which are
             one array side by side. "a.b" is field "b" of the struct "a", unless a column has that
@@ -103,6 +109,8 @@ class TableRows(Dataset[dict[str, Any]]):
             checksums say that it is damaged. All of them are compared where the table takes up to 1
             GiB, and where its file was written to or copied since; else those of 1 GiB, in places
             that are others each time.
+        cache: where bytes of a store are kept: see `reader.Shards`.
+        store: options of the store's client: see `reader.Shards`.
 
     Attributes:
         fields: the names in a sample, in order.
@@ -144,6 +152,8 @@ class TableRows(Dataset[dict[str, Any]]):
         fill_unknown: Mapping[str, int] | None = None,
         memory_limit: int | None = None,
         disk: str | os.PathLike[str] | None = None,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
         if memory_limit is not None:
             memory_limit = as_byte_count(
@@ -157,8 +167,9 @@ class TableRows(Dataset[dict[str, Any]]):
             _by_name("fill_unknown", fill_unknown),
             memory_limit,
             None if disk is None else as_folder("disk", disk),
+            files_for(_paths_in(source), cache, store),
         )
-        self._file = _decoded(source, options)
+        self._file = _decoded(_located(source), options)
         self._set_arrays()
 
     def _set_arrays(self) -> None:
@@ -194,13 +205,26 @@ class TableRows(Dataset[dict[str, Any]]):
         self._set_arrays()
 
 
+def _located(source: Any) -> Any:
+    """Return a source whose paths are of this machine, or addresses. ConfigError: one is not."""
+    if isinstance(source, (list, tuple)):
+        return [as_path_or_url("source", each) for each in source]
+    return as_path_or_url("source", source)
+
+
+def _paths_in(source: Any) -> list[str]:
+    """Return the paths among what is given as a source."""
+    given = source if isinstance(source, (list, tuple)) else [source]
+    return [os.fsdecode(each) for each in given if isinstance(each, (str, os.PathLike))]
+
+
 def _decoded(source: Any, options: _Options) -> TableFile:
     """Return the file with the rows of a table, made where there is none."""
     fields = options.fields
     asked = None
     if fields is not None:
         asked = list(dict.fromkeys(name for names in fields.values() for name in _listed(names)))
-    table = table_source(source, asked)
+    table = table_source(source, asked, options.files)
     fields = dict(zip(table.types, table.types)) if fields is None else fields
     by_name = (options.fill_null, options.as_dtype, options.categories, options.fill_unknown)
     for argument, given in zip(("fill_null", "as_dtype", "categories", "fill_unknown"), by_name):

@@ -10,15 +10,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from reader.checks import has_method, refuse_url
+from reader.checks import has_method
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.formats.arrow_source import ArrowSource, TableSource, pyarrow
 from reader.formats.file_source import FileSource
+from reader.stores.files import Files
 
 __all__ = ["table_source"]
 
 
-def table_source(source: Any, asked: Sequence[str] | None) -> ArrowSource:
+def table_source(source: Any, asked: Sequence[str] | None, files: Files) -> ArrowSource:
     """Return where the rows of `source` come from.
 
     Args:
@@ -26,20 +27,19 @@ def table_source(source: Any, asked: Sequence[str] | None) -> ArrowSource:
             or what gives itself as an Arrow stream, such as a DataFrame.
         asked: the names of the columns that are asked for; None: all. The others are neither
             compared nor converted.
+        files: how files are found and read.
 
     Raises:
         ConfigError, ConfigTypeError: it is none of these, cannot be read, or lacks a column.
     """
     pa = pyarrow()
-    for each in source if isinstance(source, (list, tuple)) else (source,):
-        refuse_url("source", each)
     if isinstance(source, (str, os.PathLike)):
-        return _checked(FileSource(os.fsdecode(source), asked))
+        return _checked(FileSource(os.fsdecode(source), asked, files))
     if isinstance(source, (list, tuple)):
         if not source:
             raise ConfigError("source is an empty list: pass one file or record batch at least")
         if all(isinstance(each, (str, os.PathLike)) for each in source):
-            return _checked(FileSource([os.fsdecode(each) for each in source], asked))
+            return _checked(FileSource([os.fsdecode(each) for each in source], asked, files))
         if not all(isinstance(each, pa.RecordBatch) for each in source):
             wrong = next(each for each in source if not isinstance(each, pa.RecordBatch))
             raise ConfigTypeError(

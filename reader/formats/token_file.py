@@ -1,25 +1,28 @@
 """A flat file of tokens: opened as its kind, or refused by the name of what it is.
 
-Imports NumPy and the kinds of files. Nothing is read but the beginning of a file: its tokens are
-mapped, and the mapping belongs to the caller.
+Imports NumPy, files by their paths, and the kinds of files. Nothing is read but the beginning of a
+file: its tokens are mapped, and the mapping belongs to the caller; of one in a store they are
+fetched when they are asked for.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
-import stat
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from reader.errors import ConfigError, got, remedy_for
+from reader.errors import ConfigError, DatasetError, got, remedy_for
 from reader.formats.file_kinds import BEGIN_NBYTES, kind_of
+from reader.stores.files import Files, StoredFile
 
-__all__ = ["Tokens", "as_integers", "open_tokens"]
+__all__ = ["StoredTokens", "Tokens", "as_integers", "open_tokens"]
 
 Tokens = npt.NDArray[Any]
 
@@ -54,14 +57,56 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")  # no text has these
 _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
-def open_tokens(path: str, dtype: np.dtype[Any] | None, header: int | None) -> Tokens:
-    """Map the tokens of a file.
+class StoredTokens:
+    """The tokens of a file in a store.
+
+    Args:
+        files: how it is read.
+        file: it, as it has to stay.
+        dtype: of the tokens.
+        begin: where they begin, in bytes.
+        count: how many there are.
+    """
+
+    def __init__(
+        self, files: Files, file: StoredFile, dtype: np.dtype[Any], begin: int, count: int
+    ) -> None:
+        self.dtype = dtype
+        self._files, self._file, self._begin, self._count = files, file, begin, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def windows(self, firsts: Sequence[int], length: int) -> Tokens:
+        """Return windows of so many tokens, a row each, which are fetched together.
+
+        Args:
+            firsts: the number of the first token of each.
+            length: of each, in tokens.
+
+        Raises:
+            DatasetError: they cannot be fetched, or the file has changed.
+        """
+        step = self.dtype.itemsize
+        places = [self._begin + first * step for first in firsts]
+        nbytes = length * step
+        self._files.fetch([(self._file, [(place, place + nbytes) for place in places])])
+        stored = self._files.stored(self._file)
+        content = b"".join(stored.read(place, nbytes) for place in places)
+        return np.frombuffer(content, self.dtype).reshape(len(places), length)
+
+
+def open_tokens(
+    path: str, dtype: np.dtype[Any] | None, header: int | None, files: Files
+) -> Tokens | StoredTokens:
+    """Map the tokens of a file, or return those of one in a store.
 
     Args:
         path: of a file of NumPy's (.npy), of a shard of llm.c, or of integers alone.
         dtype: of the tokens; None: what the file says, else uint16.
         header: how many bytes lie before them; None: what the file says, else 0. With a number the
             file is of integers alone, or .npy.
+        files: how it is read.
 
     Raises:
         ConfigError: it cannot be mapped, or holds something else.
@@ -72,10 +117,13 @@ def open_tokens(path: str, dtype: np.dtype[Any] | None, header: int | None) -> T
             f"'{path}' says its dtype and where its tokens begin: leave dtype and header out"
         )
     try:
-        begin = _begin_of(path, is_npy, header)
-        if is_npy:
+        with files.open(path) as file:
+            begin = _begin_of(path, file, is_npy, header)
+            size = file.seek(0, os.SEEK_END)
+            if is_npy and not files.is_here(path):
+                header, dtype = _npy_header(path, file)
+        if is_npy and files.is_here(path):
             return _open_npy(path)
-        size = Path(path).stat().st_size
         if header is None:
             header, dtype = _read_header(path, begin, size, dtype)
         dtype = _USUAL if dtype is None else dtype
@@ -90,7 +138,11 @@ def open_tokens(path: str, dtype: np.dtype[Any] | None, header: int | None) -> T
                 f"'{path}' has {size:,} bytes behind a header of {header}, which is no whole number"
                 f" of tokens of {dtype}: pass the file's dtype and header"
             )
+        if not files.is_here(path):
+            return StoredTokens(files, files.file(path), dtype, header, size // dtype.itemsize)
         return np.memmap(path, dtype, "r", header) if size else np.empty(0, dtype)
+    except DatasetError as error:
+        raise ConfigError(str(error)) from error
     except OSError as error:
         remedy = "pass the path of a file that you may read"
         if not isinstance(error, PermissionError):  # whose usual remedy is of system calls
@@ -109,21 +161,17 @@ def as_integers(name: str, dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _begin_of(path: str, is_npy: bool, header: int | None) -> bytes:
+def _begin_of(path: str, file: BinaryIO, is_npy: bool, header: int | None) -> bytes:
     """Return how a file begins. ConfigError: as no tokens do."""
-    mode = Path(path).stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a pipe would wait
-        raise ConfigError(f"'{path}' is no regular file: write its tokens to one")
-    with Path(path).open("rb") as file:
-        begin = file.read(_TEXT_NBYTES)
-        kind = kind_of(begin[:BEGIN_NBYTES])
-        compressed = _COMPRESSED.get(Path(path).suffix)
-        if compressed is not None and begin.startswith(compressed):
-            kind = "compressed"
-        elif begin.startswith(b"PAR1") and _ends_in(file, b"PAR1"):
-            kind = "a Parquet file"
-        elif begin.startswith(b"PK") and zipfile.is_zipfile(file):
-            kind = "an archive of several arrays, as .npz and .pt files are"
+    begin = file.read(_TEXT_NBYTES)
+    kind = kind_of(begin[:BEGIN_NBYTES])
+    compressed = _COMPRESSED.get(Path(path).suffix)
+    if compressed is not None and begin.startswith(compressed):
+        kind = "compressed"
+    elif begin.startswith(b"PAR1") and _ends_in(file, b"PAR1"):
+        kind = "a Parquet file"
+    elif begin.startswith(b"PK") and zipfile.is_zipfile(file):
+        kind = "an archive of several arrays, as .npz and .pt files are"
     if kind is not None:
         raise ConfigError(f"'{path}' is {kind}: {_REMEDY}")
     begins_as_npy = begin.startswith(_NPY)
@@ -213,18 +261,53 @@ def _open_npy(path: str) -> Tokens:
     except OSError:
         raise
     except Exception as error:  # many types, of a header that is damaged
-        why = str(error).rstrip(".")
+        raise _no_npy(path, error) from error
+    _check_npy(path, tokens.shape, tokens.dtype)
+    return tokens
+
+
+def _npy_header(path: str, file: BinaryIO) -> tuple[int, np.dtype[Any]]:
+    """Return how many bytes lie before the tokens of a file of NumPy's, and their dtype.
+
+    Raises:
+        ConfigError: it holds no tokens, or other bytes than its header says.
+    """
+    file.seek(0)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        elif version == (2, 0):
+            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+        else:
+            raise ValueError(f"its version is {version}, and 1.0 and 2.0 are known")
+    except (OSError, DatasetError):
+        raise
+    except Exception as error:  # many types, of a header that is damaged
+        raise _no_npy(path, error) from error
+    _check_npy(path, shape, dtype)
+    begin = file.tell()
+    has = file.seek(0, io.SEEK_END) - begin
+    if has != shape[0] * dtype.itemsize:
+        raise _no_npy(path, f"{shape[0]:,} tokens are named, and {has:,} bytes follow")
+    return begin, dtype
+
+
+def _no_npy(path: str, why: Any) -> ConfigError:
+    return ConfigError(
+        f"'{path}' holds no plain integers, or is damaged: {str(why).rstrip('.')}. Write tokens by"
+        " numpy.save, as an array of integers"
+    )
+
+
+def _check_npy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise ConfigError where an array is not one axis of tokens."""
+    if len(shape) != 1 or dtype.name not in _TYPES or not dtype.isnative:
         raise ConfigError(
-            f"'{path}' holds no plain integers, or is damaged: {why}. Write tokens by numpy.save,"
-            " as an array of integers"
-        ) from error
-    if tokens.ndim != 1 or tokens.dtype.name not in _TYPES or not tokens.dtype.isnative:
-        raise ConfigError(
-            f"'{path}' holds {tokens.shape} of {tokens.dtype.str}: tokens are one axis of integers"
+            f"'{path}' holds {shape} of {dtype.str}: tokens are one axis of integers"
             " in the byte order of the machine. Write array.ravel().astype('uint16'), or another"
             " type, by numpy.save"
         )
-    return tokens
 
 
 def _ends_in(file: Any, end: bytes) -> bool:

@@ -2,23 +2,26 @@
 
 Imports the dataset's base class, NumPy, how such files open, and the shuffled orders. The file is
 mapped and never copied: all workers read the same pages. A dataset that goes to another process
-goes as its path.
+goes as its path. Of a file in a store the windows of a batch are fetched together.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reader.checks import as_bool, as_int, described, refuse_url
+from reader.checks import as_bool, as_int, described
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
-from reader.formats.token_file import Tokens, as_integers, open_tokens
+from reader.formats.token_file import StoredTokens, Tokens, as_integers, open_tokens
 from reader.random.permutation import Permutation, shuffled
+from reader.stores.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import as_path_or_url
 
 __all__ = ["TokenWindows"]
 
@@ -34,13 +37,13 @@ class TokenWindows(Dataset[Any]):
     rest of a file that fills no window is left out.
 
     Windows of plain tokens are gathered into the batch without Python code for each sample; others
-    are made for the whole batch at once.
+    are made for the whole batch at once, and those of a file in a store fetched at once.
 
     Args:
         path: of a file of integers one after the other, in the byte order of the machine; of a
             file of NumPy's (.npy) with one axis; or of a shard of llm.c or modded-nanogpt, which
             says its dtype and how many tokens it has. Text, archives (.npz, .pt), records, tables
-            and compressed files are refused.
+            and compressed files are refused. It may be an address, such as "s3://bucket/a.bin".
         length: how many tokens a window has.
         stride: how many tokens lie between the beginnings of two windows; None: `length`.
         shuffle: give the windows in a shuffled order that is always the same for a `seed`. A loader
@@ -53,6 +56,8 @@ class TokenWindows(Dataset[Any]):
         header: how many bytes lie before the first token; None: what the file says, else 0. With a
             number, 0 too, the file is taken as it is: not as a shard, nor as text.
         seed: of the shuffled order.
+        cache: where bytes of a store are kept: see `reader.Shards`.
+        store: options of the store's client: see `reader.Shards`.
 
     Raises:
         ConfigError, ConfigTypeError: an argument that cannot be, or a file that cannot be read, is
@@ -86,6 +91,8 @@ class TokenWindows(Dataset[Any]):
         document_end: int | None = None,
         header: int | None = None,
         seed: int = 0,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
         self.length = as_int("length", length, low=1, remedy="It is the number of tokens.")
         stride = self.length if stride is None else stride
@@ -97,6 +104,7 @@ class TokenWindows(Dataset[Any]):
         self._header: int | None = None
         if header is not None:
             self._header = as_int("header", header, low=0, remedy="It is a number of bytes.")
+        self._files = files_for([self.path], cache, store)
         self._tokens = self._open()
         self._check_as_dtype()
         self._expected = len(self._tokens)
@@ -124,11 +132,15 @@ class TokenWindows(Dataset[Any]):
             self._order = shuffled(self._count, seed, 0)
         self._set_windows()
 
-    def _open(self) -> Tokens:
-        """Map the file. ConfigError: it cannot be, or holds something else."""
-        return open_tokens(self.path, self._dtype, self._header)
+    def _open(self) -> Tokens | StoredTokens:
+        """Open the file. ConfigError: it cannot be, or holds something else."""
+        return open_tokens(self.path, self._dtype, self._header, self._files)
 
     def _set_windows(self) -> None:
+        #: the arrays whose rows samples are, where nothing has to be computed
+        self.arrays: tuple[Tokens, ...] = ()
+        if isinstance(self._tokens, StoredTokens):
+            return
         step = self._tokens.itemsize
         stride = self.stride * step if self._count > 1 else step  # which may be beyond all limits
         ones = np.asarray(self._tokens)  # no memmap: its views look up attributes
@@ -139,8 +151,6 @@ class TokenWindows(Dataset[Any]):
             )
 
         self._whole = windows(0, self.length + self.targets)
-        #: the arrays whose rows samples are, where nothing has to be computed
-        self.arrays: tuple[Tokens, ...] = ()
         if self.document_end is None and self._as_dtype is None and self._order is None:
             self.arrays = (windows(0, self.length),)
             if self.targets:
@@ -170,7 +180,12 @@ class TokenWindows(Dataset[Any]):
         return self._made
 
     def _made(self, indices: Sequence[int]) -> list[Any]:
-        rows = self._whole[[self._row(index) for index in indices]]
+        places = [self._row(index) for index in indices]
+        if isinstance(self._tokens, StoredTokens):
+            firsts = [place * self.stride for place in places]
+            rows = self._tokens.windows(firsts, self.length + self.targets)
+        else:
+            rows = self._whole[places]
         tokens = rows[:, : self.length]
         fields = [tokens if self._as_dtype is None else tokens.astype(self._as_dtype)]
         if self.document_end is not None:
@@ -201,14 +216,17 @@ class TokenWindows(Dataset[Any]):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the mapped file out: it is opened again."""
+        """Leave a mapped file out: it is opened again. One in a store has to be as it was."""
         state = dict(vars(self))
-        for name in ("_tokens", "_whole", "arrays"):
-            del state[name]
+        if not isinstance(self._tokens, StoredTokens):
+            for name in ("_tokens", "_whole", "arrays"):
+                del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        if "_tokens" in state:
+            return
         self._tokens = self._open()
         if len(self._tokens) != self._expected:
             raise DatasetError(
@@ -219,7 +237,7 @@ class TokenWindows(Dataset[Any]):
 
 
 def _path(path: Any) -> str:
-    refuse_url("path", path)
+    path = as_path_or_url("path", path)
     try:
         found = os.fsdecode(path)
     except TypeError:

@@ -27,12 +27,15 @@ from reader.images.jpeg import (
 )
 from reader.images.kinds import find_kind, has_deep_colors, open_by_pillow
 from reader.images.normalize import as_dtype, number_table
+from reader.images.stored_pictures import StoredPicture
 from reader.images.transform import Pixels, Size, as_max_pixels, as_size
 from reader.images.view import MAX_PIXELS, SIDEWAYS, Box, Image, Spans, View, render_view
 
 __all__ = ["EncodedImage", "Source", "channels_of", "content_of", "decode", "image_size"]
 
-Source = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8]
+Source = (
+    str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8] | StoredPicture
+)
 
 _CHANNELS = {"RGB": 3, "L": 1}
 _ORIENTATION = 0x0112  # a tag of Exif
@@ -418,6 +421,8 @@ def content_of(source: Any) -> tuple[Any, str]:
         except (OSError, ValueError) as error:
             raise ImageError(f"{name} cannot be read: {error}") from error
     if not isinstance(source, bytes):
+        if isinstance(source, StoredPicture):
+            return source.content(), f"'{source}'"
         try:
             source = memoryview(source).cast("B")
         except (TypeError, ValueError):

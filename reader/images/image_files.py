@@ -1,7 +1,7 @@
 """Find the files of a folder of classes by their names, in torchvision's order.
 
-Imports the errors and how files are opened. Reads folders, and the first bytes of files that macOS
-may have added. Keeps no state.
+Imports the errors, and files by their paths. Reads folders, and the first bytes of files
+that macOS may have added. Keeps no state.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, got, printable
-from reader.files import open_regular
+from reader.stores.files import Files
+from reader.stores.paths import identities_above
+from reader.stores.urls import is_url
 
-__all__ = ["EXTENSIONS", "find_classes", "find_samples", "names_below"]
+__all__ = ["EXTENSIONS", "find_classes", "find_samples"]
 
 # torchvision's, so that a program lists the same files
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -26,7 +28,6 @@ _OTHER_IMAGES = (
 )
 _MACOS_FOLDER = "__MACOSX"  # macOS adds it to archives
 _APPLE_DOUBLE = b"\0\5\x16\7"  # the first bytes of macOS's files ._name
-_Identity = tuple[int, int]  # of a folder: device, inode
 
 
 def _as_endings(extensions: str | Sequence[str]) -> tuple[str, ...]:
@@ -41,16 +42,24 @@ def _as_endings(extensions: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(ending.lower() for ending in endings)
 
 
-def find_classes(root: str) -> tuple[list[str], dict[str, int]]:
+def find_classes(root: str, files: Files) -> tuple[list[str], dict[str, int]]:
     """Return the names of the folders in a folder, sorted, and the number of each.
+
+    Args:
+        root: the folder.
+        files: how it is read.
 
     Raises:
         ConfigError: there is no such folder, or no folder in it.
     """
-    if not root or not Path(root).is_dir():
-        raise ConfigError(f"no folder '{root}': pass the folder that holds one folder per class")
-    with os.scandir(root) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir())
+    try:
+        names = files.folders(root)
+    except ConfigError:  # a ValueError, too
+        raise
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: of a name with a NUL
+        raise ConfigError(
+            f"no folder '{root}': pass the folder that holds one folder per class"
+        ) from None
     if _MACOS_FOLDER in names:
         names.remove(_MACOS_FOLDER)
         warnings.warn(
@@ -69,6 +78,7 @@ def find_samples(
     extensions: str | Sequence[str] | None,
     is_valid_file: Callable[[str], bool] | None,
     allow_empty: bool,
+    files: Files,
 ) -> list[tuple[str, int]]:
     """Return (path, class number) of each file of the classes; warn of files that are left out.
 
@@ -79,12 +89,13 @@ def find_samples(
             images.
         is_valid_file: called with each path instead of checking its ending; None: check endings.
         allow_empty: whether a class may be without files.
+        files: how folders are read.
 
     Raises:
         ConfigError: there are classes without files, or a folder cannot be read.
     """
     endings = EXTENSIONS if extensions is None else _as_endings(extensions)
-    found = _Search(root, endings, is_valid_file, tells_others=extensions is None)
+    found = _Search(root, endings, is_valid_file, extensions is None, files)
     samples: list[tuple[str, int]] = []
     empty: list[str] = []
     for name in sorted(class_to_idx):
@@ -111,6 +122,7 @@ class _Search:
         endings: of the names of the files, in lower case.
         is_valid_file: as for `find_samples`.
         tells_others: whether to note images of other endings.
+        files: how folders are read.
     """
 
     def __init__(
@@ -119,7 +131,9 @@ class _Search:
         endings: tuple[str, ...],
         is_valid_file: Callable[[str], bool] | None,
         tells_others: bool,
+        files: Files,
     ) -> None:
+        self._files = files
         self._tells_others = tells_others
         self._root = root
         self._endings = endings
@@ -127,13 +141,13 @@ class _Search:
         self._loops: list[str] = []  # links to a folder that they lie in
         self._macos: list[str] = []
         self._others: list[str] = []  # images with other endings
-        self._above = _identities_above(root)
+        self._above = None if is_url(root) else identities_above(root)
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of the files below a folder: folders by name, and the files of each."""
-        if not Path(folder).is_dir():
+        if not is_url(folder) and not Path(folder).is_dir():
             return []
-        names, loops = names_below(folder, self._above)
+        names, loops = self._files.tree(folder, self._above)
         self._loops += loops
         paths: list[str] = []
         for inner in sorted(names):
@@ -151,10 +165,16 @@ class _Search:
             if self._tells_others and lower.endswith(_OTHER_IMAGES):
                 self._others.append(path)
             return False
-        if name.startswith("._") and _is_apple_double(path):
+        if name.startswith("._") and self._is_apple_double(path):
             self._macos.append(path)
             return False
         return True
+
+    def _is_apple_double(self, path: str) -> bool:
+        try:
+            return self._files.head(path, len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
+        except OSError:
+            return False  # reading the image raises the error
 
     def other_kinds(self) -> str:
         """Return a part of a message: how many images of other endings there are."""
@@ -185,73 +205,9 @@ class _Search:
             warnings.warn(printable(f"ImageFolder of '{self._root}': {text}"), stacklevel=4)
 
 
-def names_below(
-    folder: str, above: frozenset[_Identity] | None = None
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Find the files in a folder and in those below it; links are followed.
-
-    Args:
-        folder: to begin with.
-        above: the identities of the folders that it lies in; None: they are found.
-
-    Returns:
-        The names of the files in each folder, and the links that are not followed, since they lead
-        back to a folder that they lie in.
-
-    Raises:
-        ConfigError: a folder cannot be read.
-    """
-    names: dict[str, list[str]] = {}
-    loops: list[str] = []
-    waiting = [(folder, _identities_above(folder) if above is None else above)]
-    while waiting:
-        folder, above = waiting.pop()
-        try:
-            here = above | {_identity(Path(folder).stat())}
-            files = names[folder] = []
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not _is_folder(entry):
-                        files.append(entry.name)
-                    elif entry.is_symlink() and _identity(entry.stat()) in here:
-                        loops.append(entry.path)
-                    else:
-                        waiting.append((entry.path, here))
-        except OSError as error:
-            raise ConfigError(
-                f"'{folder}' cannot be read: {error}. Its files would be missing"
-            ) from error
-    return names, loops
-
-
-def _identity(found: os.stat_result) -> _Identity:
-    return found.st_dev, found.st_ino
-
-
-def _identities_above(folder: str) -> frozenset[_Identity]:
-    """Return the identities of a folder and of all folders above it."""
-    path = Path(folder).resolve()
-    return frozenset(_identity(each.stat()) for each in (path, *path.parents))
-
-
 def _joined_path(folder: str, name: str) -> str:
     between = "" if folder.endswith(os.sep) else os.sep
     return f"{folder}{between}{name}"  # as torchvision's: pathlib drops "./"
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # a link to itself: reading it as a file raises
-
-
-def _is_apple_double(path: str) -> bool:
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            return file.read(4) == _APPLE_DOUBLE
-    except OSError:
-        return False  # reading the image raises the error
 
 
 def _counted(found: Sequence[Any], noun: str) -> str:

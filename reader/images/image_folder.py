@@ -11,7 +11,7 @@ import hashlib
 import operator
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from reader.caching.cache import cache_options
 from reader.caching.identity import Identity
 from reader.caching.sample_cache import SampleCache
-from reader.checks import as_int, described, refuse_url
+from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.compose import Compose
@@ -30,9 +30,14 @@ from reader.images.encoded_image import require_decoders
 from reader.images.image_files import find_classes, find_samples
 from reader.images.kept_pictures import FORM, WHAT, DecodeOptions, KeptPictures, entries_of
 from reader.images.read_ahead import read_ahead
+from reader.images.stored_pictures import StoredPictures
 from reader.images.transform import Size
 from reader.images.view import MAX_PIXELS, Box
 from reader.sharing.share import share
+from reader.stores.files import Files
+from reader.stores.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import as_path_or_url, is_url, split_url
 from reader.worker.context import is_refused, loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
@@ -55,7 +60,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     lead back to a folder above them.
 
     Args:
-        root: the folder with a folder for each class; folders in those are searched too.
+        root: the folder with a folder for each class; folders in those are searched too. It may be
+            an address, such as "s3://bucket/train", which is listed when the dataset is made.
         size: (height, width) that each image is resized to; None: the size of the crop, or of
             `transforms`.
         crop: called with height, width and a random generator for each image; returns the (top,
@@ -81,10 +87,14 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         mode: "RGB", or "L": one channel.
         cache: bytes of memory for decoded pictures, such as "4GB"; None: keep none. They are kept
             at the size that the crops need, and equal those without a cache. `reader.cache` has
-            more options, such as a disk.
+            more options, such as a disk. Or a `reader.ShardCache`, where the files of a store are
+            kept as they are.
         cache_shorter_side: resize larger pictures to this length of the shorter side before keeping
             them: less memory, but other pixels, since crops are resized twice.
         max_pixels: files with more pixels are refused: see `decode`.
+        index: a folder of this machine where the list of a store's files is kept, and taken from
+            the next time: files that were added since are not seen. None: list them each time.
+        store: options of the store's client: see `reader.Shards`.
 
     Raises:
         ConfigError, ConfigTypeError: there is no such folder, it cannot be read, a class has no
@@ -116,9 +126,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
         mode: str = "RGB",
-        cache: int | str | None = None,
+        cache: int | str | ShardCache | None = None,
         cache_shorter_side: int | None = None,
         max_pixels: int = MAX_PIXELS,
+        index: str | os.PathLike[str] | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
         for name, function in (
             ("crop", None if type(crop) is RandomCrop else crop),
@@ -143,11 +155,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 "crop and transforms exclude each other: put the crop into the list, such as"
                 " transforms=[RandomResizedCrop()]"
             )
-        if not isinstance(root, (str, os.PathLike)):
-            raise ConfigTypeError(f"root must be the path of a folder, got {got(root)}")
-        refuse_url("root", root)
-        folder = os.path.expanduser(os.fspath(root))  # noqa: PTH111  pathlib drops "./"
-        self.root = Path(folder)
+        folder = _folder(root)
+        self.root: Path | str = folder if is_url(folder) else Path(folder)
+        self._files = _files(folder, cache if isinstance(cache, ShardCache) else None, store, index)
         self._crop = crop
         if crop is not None:
             is_known = type(crop) in (CenterCrop, RandomResizedCrop, RandomCrop)
@@ -175,8 +185,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 " names, and a dict with the number of each"
             )
         self.samples = find_samples(
-            folder, self.class_to_idx, extensions, is_valid_file, allow_empty
+            folder, self.class_to_idx, extensions, is_valid_file, allow_empty, self._files
         )
+        self._files.forget()
         self.targets = [number for _, number in self.samples]
         require_decoders()
         if cache_shorter_side is not None:
@@ -191,7 +202,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 )
         self._shorter_side = cache_shorter_side
         self._pictures: KeptPictures | None = None
-        if cache is not None:
+        if cache is not None and not isinstance(cache, ShardCache):
             self._keep_pictures(None, **cache_options(cache, None, 1))
 
     def __with_cache__(self, what: str | None, **options: Any) -> ImageFolder | None:
@@ -244,7 +255,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         for path, _ in self._samples:
             hashed.update(os.fsencode(path) + b"\0")
         identity = Identity(
-            f"{type(self).__name__} of '{self.root.absolute()}'",
+            f"{type(self).__name__} of '{self._absolute_root()}'",
             what,
             entries_of(len(self)),
             version,
@@ -266,7 +277,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         Raises:
             ConfigError: there is no such folder, or no folder in it.
         """
-        return find_classes(directory)
+        return find_classes(directory, self._files)
 
     @property
     def size(self) -> Size | None:
@@ -289,9 +300,28 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     @samples.setter
     def samples(self, samples: Sequence[tuple[str, int]]) -> None:
         self._samples: Sequence[tuple[str, int]] = share(samples)
+        # of each the path and the class; of those in a store a StoredPicture in place of the path
+        self._sources: Any = self._stored() if is_url(self.root) else self._samples
         if self._kept_by is not None:  # entries have the samples' numbers
             what, options = self._kept_by
             self._keep_pictures(what, **options)
+
+    def _stored(self) -> StoredPictures:
+        """Return the pictures of samples in a store. ConfigError: one is not there."""
+        before = self.__dict__.get("_sources")
+        known = before.known() if isinstance(before, StoredPictures) else {}
+        paths = [path for path, _ in self._samples]
+        try:
+            files = self._files.found([path for path in paths if path not in known])
+        except OSError as error:
+            raise ConfigError(str(error)) from error
+        known |= {file.path: file for file in files}
+        stamps = np.array([known[path][1:] for path in paths], np.int64).reshape(-1, 2)
+        place = self._files.place_of(str(self.root))
+        return StoredPictures(self._files, self._samples, share(stamps), place)
+
+    def _absolute_root(self) -> Path | str:
+        return self.root if isinstance(self.root, str) else self.root.absolute()
 
     @property
     def targets(self) -> Sequence[int]:
@@ -315,7 +345,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             out: None, or (array, ...): if the array has the image's form, the image is written
                 there and the sample has that array.
         """
-        path, target = self._samples[index]
+        path, target = self._sources[index]
         rng = None
         if self.transforms.is_random and (loader_task() is not None or is_refused()):
             rng = sample_rng(index)
@@ -334,11 +364,16 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         """Ask the system to read the files of a batch, if the first is not in memory.
 
         A loader calls it before it fetches the samples: the disk reads while files are decoded.
+        Those of a store are fetched together.
         """
         if self._pictures is not None:
             indices = [index for index in indices if not self._pictures.holds(index)]
         count = len(self._samples)
-        read_ahead([self._samples[index][0] for index in indices if -count <= index < count])
+        indices = [index for index in indices if -count <= index < count]
+        if isinstance(self._sources, StoredPictures):
+            self._sources.fetch(indices)
+        else:
+            read_ahead([self._samples[index][0] for index in indices])
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -358,6 +393,24 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     @has_pure_samples.setter
     def has_pure_samples(self, value: bool) -> None:
         self._has_pure_samples = value
+
+
+def _folder(root: Any) -> str:
+    """Return the path of a folder, or its address in a store."""
+    if not isinstance(root, (str, os.PathLike)):
+        raise ConfigTypeError(f"root must be the path of a folder, got {got(root)}")
+    found = os.fspath(as_path_or_url("root", root))
+    if is_url(found):
+        return "/".join(split_url(found)).rstrip("/")
+    return str(os.path.expanduser(found))  # noqa: PTH111  pathlib drops "./"
+
+
+def _files(folder: str, cache: ShardCache | None, store: Any, index: Any) -> Files:
+    """Return how the files of a folder are found and read."""
+    files = files_for([folder], cache, store)
+    if index is not None:
+        files.keep_listings(as_folder("index", index))
+    return files
 
 
 def _asks_for_pictures(cls: type) -> bool:

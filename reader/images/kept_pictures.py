@@ -22,12 +22,14 @@ from reader.errors import DatasetError, ImageError
 from reader.images.array_image import ArrayImage
 from reader.images.encoded_image import EncodedImage, Source, content_of
 from reader.images.resize import Resize
+from reader.images.stored_pictures import StoredPicture
 from reader.images.transform import Pixels
 from reader.images.view import MAX_PIXELS, Image, View, render_view
 
 __all__ = ["FORM", "WHAT", "KeptPictures", "entries_of"]
 
 WHAT = ("pixels", "files")
+Path = str | StoredPicture
 FORM = 2  # of an entry; a cache on disk with entries of another form is not used
 _LEVELS = 4  # 1, 1/2, 1/4 and 1/8 of the size
 
@@ -66,7 +68,7 @@ class KeptPictures:
         self._what = what
         self._every = round(1 / check) if check else 0
 
-    def image(self, index: int, path: str) -> Image:
+    def image(self, index: int, path: Path) -> Image:
         """Return the image of a file.
 
         Raises:
@@ -90,7 +92,7 @@ class KeptPictures:
         numbers = range(index * _LEVELS, (index + 1) * _LEVELS)
         return any(0 <= n < len(self.cache) and self.cache.holds(n) for n in numbers)
 
-    def opened(self, path: str) -> EncodedImage:
+    def opened(self, path: Path) -> EncodedImage:
         """Return the image in a file."""
         return self._encoded(path, None)
 
@@ -98,7 +100,7 @@ class KeptPictures:
         """Whether to compare this cached picture with its file."""
         return self.cache.is_due(self._every)
 
-    def _from_file(self, number: int, path: str, tag: int) -> EncodedImage:
+    def _from_file(self, number: int, path: Path, tag: int) -> EncodedImage:
         content = self.cache.get(number, tag)
         if content is MISSING:
             content = np.frombuffer(content_of(path)[0], np.uint8)
@@ -112,7 +114,7 @@ class KeptPictures:
         limits = how.exact, how.max_pixels, how.dtype
         return EncodedImage(source, how.mode, how.upright, name, *limits)
 
-    def _smaller(self, number: int, path: str, tag: int) -> ArrayImage:
+    def _smaller(self, number: int, path: Path, tag: int) -> ArrayImage:
         pixels, lease = self.cache.look(number, tag)
         if pixels is MISSING:
             pixels = self.made_smaller(path)
@@ -121,7 +123,7 @@ class KeptPictures:
             _compare(pixels, self.made_smaller(path), path, lease)
         return KeptSmaller(self, path, pixels, lease)
 
-    def made_smaller(self, path: str) -> Pixels:
+    def made_smaller(self, path: Path) -> Pixels:
         """Return the picture of a file, resized for the cache."""
         image, side = self.opened(path), self.decoding.shorter_side
         view = image.view()
@@ -142,7 +144,7 @@ class KeptSmaller(ArrayImage):
         lease: of the pixels, if they are the cache's.
     """
 
-    def __init__(self, kept: KeptPictures, path: str, pixels: Pixels, lease: Lease | None) -> None:
+    def __init__(self, kept: KeptPictures, path: Path, pixels: Pixels, lease: Lease | None) -> None:
         super().__init__(pixels, f"'{path}'")
         self._kept, self._path, self._lease = kept, path, lease
 
@@ -171,7 +173,7 @@ class KeptImage(Image):
         tag: of the file.
     """
 
-    def __init__(self, kept: KeptPictures, number: int, path: str, tag: int) -> None:
+    def __init__(self, kept: KeptPictures, number: int, path: Path, tag: int) -> None:
         self._kept, self._number, self._path, self._tag = kept, number, path, tag
         self.name = f"'{path}'"
         self._file: EncodedImage | None = None
@@ -247,8 +249,14 @@ class KeptImage(Image):
 _UNUSED: Any = None  # an unused generator
 
 
-def _tag_of(path: str) -> int:
-    """Return a number of 64 bits that changes with a file's size and time."""
+def _tag_of(path: Any) -> int:
+    """Return a number of 64 bits that changes with a file's size and time, or an object's version.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    if type(path) is StoredPicture:
+        return path.tag()
     found = os.stat(path)  # noqa: PTH116  half the time of pathlib
     return checksum([os.fsencode(path), b"%d %d" % (found.st_size, found.st_mtime_ns)])
 
@@ -258,7 +266,7 @@ def _require_size(image: Image, height: int, width: int) -> None:
         raise ImageError(f"{image.name} was changed while it was read: write files before they are")
 
 
-def _compare(kept: Any, made: Any, path: str, lease: Lease | None = None) -> None:
+def _compare(kept: Any, made: Any, path: Path, lease: Lease | None = None) -> None:
     is_same = np.array_equal(kept, made)
     if not is_same and (lease is None or lease.is_current):
         raise DatasetError(

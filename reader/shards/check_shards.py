@@ -17,12 +17,12 @@ from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import ListedShard, Options, Shard
-from reader.shards.formats.stored import Files, ShardFile
 from reader.shards.index import counts_of, files_of, listed_shards
-from reader.shards.kept_index import COUNT
-from reader.shards.paths import parts_of
-from reader.shards.remote_files import files_for
 from reader.shards.write_shards import MANIFEST
+from reader.stores.files import Files, StoredFile
+from reader.stores.kept_arrays import COUNT
+from reader.stores.paths import parts_of
+from reader.stores.remote_files import files_for
 
 __all__ = ["CheckedShard", "check_shards"]
 
@@ -140,7 +140,7 @@ class _Checks(Dataset[CheckedShard]):
                     damage.append(str(fault))
         return CheckedShard(listed.path, count, nbytes, faults, damage)
 
-    def _compare_sum(self, file: ShardFile) -> None:
+    def _compare_sum(self, file: StoredFile) -> None:
         wanted = self._sums.get(file.path)
         if wanted is None:
             return

@@ -20,9 +20,9 @@ import numpy as np
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.mds_encodings import encoder_of, encoding_for, size_of
-from reader.shards.formats.stored import StoredBytes
 from reader.shards.formats.tar import scan_tar
 from reader.shards.formats.tfrecord import record_of
+from reader.stores.files import StoredBytes
 
 __all__ = ["ENCODERS", "Encoder", "encoder_for"]
 

@@ -24,8 +24,9 @@ from reader.files import new_file
 from reader.shards.formats import FORMATS, Format, find_format, format_by_name, read_index
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import UNIT_ENDS, Arrays, ListedShard, Options
-from reader.shards.formats.stored import Files, ShardFile
-from reader.shards.kept_index import (
+from reader.sharing.share import share
+from reader.stores.files import Files, StoredFile
+from reader.stores.kept_arrays import (
     COUNT,
     KeptArrays,
     Stamp,
@@ -33,8 +34,7 @@ from reader.shards.kept_index import (
     kept_in_memory,
     write_arrays,
 )
-from reader.shards.paths import parts_of, require_all
-from reader.sharing.share import share
+from reader.stores.paths import parts_of, require_all
 from reader.stores.urls import is_url
 
 __all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards"]
@@ -69,7 +69,7 @@ class SetIndex:
     def __init__(
         self,
         kind: str,
-        files: Sequence[ShardFile],
+        files: Sequence[StoredFile],
         counts: Sequence[int],
         notes: Sequence[str],
         kept: KeptArrays,
@@ -123,9 +123,9 @@ class SetIndex:
         shard = bisect.bisect_right(self.starts, index) - 1
         return shard, index - int(self.starts[shard])
 
-    def file(self, shard: int) -> ShardFile:
+    def file(self, shard: int) -> StoredFile:
         """Return the file of a shard."""
-        return ShardFile(*self.files[shard])
+        return StoredFile(*self.files[shard])
 
     def note(self, shard: int) -> str:
         """Return what the index.json of the format says of a shard."""
@@ -328,7 +328,7 @@ def _no_shards(folder: str, files: Files) -> ConfigError:
     )
 
 
-def files_of(shards: Sequence[ListedShard], files: Files) -> list[ShardFile]:
+def files_of(shards: Sequence[ListedShard], files: Files) -> list[StoredFile]:
     """Return the files of shards as they are now.
 
     Raises:
@@ -352,7 +352,7 @@ def files_of(shards: Sequence[ListedShard], files: Files) -> list[ShardFile]:
 
 
 def _scanned(
-    form: Format, files: list[ShardFile], folder: str | None, options: Options
+    form: Format, files: list[StoredFile], folder: str | None, options: Options
 ) -> SetIndex:
     """Return the index of shards that have to be read, or of those that have changed."""
     stamps = list(map(_stamp, files))
@@ -369,7 +369,7 @@ def _scanned(
 
 
 def _not_kept(
-    form: Format, files: list[ShardFile], stamps: list[Stamp], options: Options
+    form: Format, files: list[StoredFile], stamps: list[Stamp], options: Options
 ) -> SetIndex:
     """Return the index of shards of a store, which nobody has named a folder for."""
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -381,7 +381,7 @@ def _not_kept(
 
 
 def _made_anew(
-    form: Format, files: list[ShardFile], place: str, is_asked: bool, options: Options
+    form: Format, files: list[StoredFile], place: str, is_asked: bool, options: Options
 ) -> KeptArrays:
     """Return the arrays of shards, kept in a file if it can be written; else in memory.
 
@@ -390,7 +390,7 @@ def _made_anew(
     base = os.path.dirname(place)  # noqa: PTH120
     said = _said_of(set(map(_stamp, files)), place, form.name)
 
-    def arrays_of(file: ShardFile) -> Arrays:
+    def arrays_of(file: StoredFile) -> Arrays:
         kept, row = said.get(_stamp(file), (None, 0))
         arrays = None if kept is None else kept.arrays(row)
         if kept is None or arrays is None:
@@ -422,7 +422,7 @@ def _made_anew(
     return found[1]
 
 
-def _scan(form: Format, file: ShardFile, options: Options) -> Arrays:
+def _scan(form: Format, file: StoredFile, options: Options) -> Arrays:
     """Return the arrays of a shard, which is read for them."""
     for is_last in (False, True):
         try:
@@ -434,7 +434,7 @@ def _scan(form: Format, file: ShardFile, options: Options) -> Arrays:
 
 
 def _in_turn(
-    pool: ThreadPoolExecutor, function: Callable[[ShardFile], Arrays], files: list[ShardFile]
+    pool: ThreadPoolExecutor, function: Callable[[StoredFile], Arrays], files: list[StoredFile]
 ) -> Iterator[Arrays]:
     """Yield what a function makes of each file, in their order; few are waiting in memory."""
     waiting: deque[Future[Arrays]] = deque()
@@ -485,13 +485,13 @@ def _warn_of_folders(paths: Iterable[str]) -> None:
         )
 
 
-def _stamp(file: ShardFile) -> Stamp:
+def _stamp(file: StoredFile) -> Stamp:
     """Return what names a file, whatever the folder that this process works in."""
     path = file.path if is_url(file.path) else os.path.abspath(file.path)  # noqa: PTH100
     return path, file.nbytes, file.mtime_ns
 
 
-def _place_of(form: Format, files: list[ShardFile], folder: str | None) -> str:
+def _place_of(form: Format, files: list[StoredFile], folder: str | None) -> str:
     """Return the path of the file that keeps the index of some shards."""
     first = _stamp(files[0])[0]
     base = os.path.dirname(first)  # noqa: PTH120

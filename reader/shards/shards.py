@@ -26,10 +26,10 @@ from reader.images.transform import Size
 from reader.shards.fields import Fields
 from reader.shards.formats import FORMATS
 from reader.shards.formats.shard import Options, Shard
-from reader.shards.formats.stored import ShardFile
 from reader.shards.index import SetIndex, find_set
-from reader.shards.paths import parts_of
-from reader.shards.remote_files import files_for
+from reader.stores.files import StoredFile
+from reader.stores.paths import parts_of
+from reader.stores.remote_files import files_for
 from reader.stores.shard_cache import ShardCache
 
 __all__ = ["Origin", "ShardImages", "Shards"]
@@ -161,7 +161,7 @@ class Shards(ShardedDataset[Any]):
         return self._set.nbytes
 
     @property
-    def files(self) -> list[ShardFile]:
+    def files(self) -> list[StoredFile]:
         """The shards' files: path, nbytes and mtime_ns of each, as its index was made of it."""
         return [self._set.file(number) for number in range(len(self._set.starts) - 1)]
 
@@ -179,7 +179,7 @@ class Shards(ShardedDataset[Any]):
         """See ShardedDataset."""
         self._options.files.expect(*map(self._files_of, (groups, then)))
 
-    def _files_of(self, groups: Sequence[Any]) -> list[list[ShardFile]]:
+    def _files_of(self, groups: Sequence[Any]) -> list[list[StoredFile]]:
         """Return the files that have the units of each group."""
         found = []
         for group in groups:

@@ -1,1 +1,1 @@
-"""Files that lie in object stores, fetched by one process of a machine."""
+"""Files by their paths: of this machine, and in object stores, which one process fetches."""

@@ -1,6 +1,6 @@
 """Addresses of objects: what is one, and which store and key it names.
 
-Imports the errors. `reader.checks` refuses addresses where files of this machine are wanted.
+Imports the errors, and the check of paths that have to be of this machine.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from reader.checks import refuse_url
 from reader.errors import ConfigError
 
-__all__ = ["is_url", "local_path", "split_url"]
+__all__ = ["as_path_or_url", "is_url", "local_path", "split_url"]
 
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 _ALIASES = {"s3a": "s3", "gcs": "gs"}
@@ -34,6 +35,23 @@ def local_path(path: str) -> str:
             f"the address {path!r} names the machine {host!r}: pass 'file:///' and the whole path"
         )
     return f"/{rest}"
+
+
+def as_path_or_url(name: str, path: Any) -> Any:
+    """Return a path of this machine, or the address of what lies in a store.
+
+    What is neither text nor a path is returned as it is.
+
+    Raises:
+        ConfigError: it is an address that is not known, or was made a pathlib.Path.
+    """
+    if is_url(path):
+        split_url(path)
+        return path
+    if isinstance(path, str):
+        path = local_path(path)
+    refuse_url(name, path)
+    return path
 
 
 def split_url(url: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from reader.images import Compose, RandomResizedCrop
 from reader.shards.check_shards import check_shards
 from reader.shards.formats import FORMATS
 from reader.shards.formats.tar import scan_tar
-from reader.shards.paths import expanded, named, parts_of
+from reader.stores.paths import expanded, named, parts_of
 from tests.shard_files import (
     chunk_of,
     example,
@@ -318,7 +318,7 @@ def test_a_large_index_stays_in_its_file(tmp_path: Path, monkeypatch: pytest.Mon
     for k in range(3):
         tar_of(tmp_path / f"{k}.tar", *range(4 * k, 4 * k + 4))
     held = Shards(tmp_path)
-    monkeypatch.setattr("reader.shards.kept_index._MOST_HELD", 0)
+    monkeypatch.setattr("reader.stores.kept_arrays._MOST_HELD", 0)
     for _ in range(2):  # made, and read again
         shards = Shards(tmp_path)
         assert shards._set._kept.content is None
@@ -336,7 +336,7 @@ def test_a_large_index_stays_in_its_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_large_index_that_changes_while_it_is_used_gives_no_other_samples(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reader.shards.kept_index._MOST_HELD", 0)
+    monkeypatch.setattr("reader.stores.kept_arrays._MOST_HELD", 0)
     tar_of(tmp_path / "t.tar", *range(4))
     shards = Shards(tmp_path)
     (kept,) = kept_in(tmp_path)

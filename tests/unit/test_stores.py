@@ -263,9 +263,9 @@ def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_of_stores_are_refused_for_files_of_this_machine(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cache= is for shards in a store"):
+    with pytest.raises(ConfigError, match="cache= is for what lies in a store"):
         Shards(tmp_path, cache=ShardCache())
-    with pytest.raises(ConfigError, match="store= is for shards in a store"):
+    with pytest.raises(ConfigError, match="store= is for what lies in a store"):
         Shards(tmp_path, store={"region": "x"})
     with pytest.raises(ConfigTypeError, match=r"cache must be a reader.ShardCache"):
         Shards("s3://bucket/x", cache=tmp_path)  # type: ignore[arg-type]

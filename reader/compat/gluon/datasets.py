@@ -7,17 +7,19 @@ Imports `reader.data` and the samplers of this face. A dataset made of another o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reader import data
-from reader.checks import as_bool, as_int, refuse_url
+from reader.checks import as_bool, as_int
 from reader.compat.gluon.arrays import is_nd
 from reader.compat.gluon.errors import ArgumentError
 from reader.compat.gluon.samplers import FilterSampler
+from reader.data.columns import reading_ahead
 from reader.data.wrapped import fetch_many, set_epoch_of
 from reader.errors import ConfigTypeError, got
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import as_path_or_url
 
 __all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]
 
@@ -185,7 +187,10 @@ class RecordFileDataset(data.RecordIO, Dataset):
     Threads and forked workers may read it at once. Without an index file, one is made.
 
     Args:
-        filename: of the records, such as "train.rec"; the index is "train.idx" beside it.
+        filename: of the records, such as "train.rec" or "s3://bucket/train.rec"; the index is
+            "train.idx" beside it.
+        cache: where bytes of a store are kept: see `reader.Shards`.
+        store: options of the store's client: see `reader.Shards`.
 
     Raises:
         ConfigError: there is no such file, or the index does not fit it.
@@ -193,9 +198,15 @@ class RecordFileDataset(data.RecordIO, Dataset):
     A record that is damaged raises DatasetError when it is read; it names file, record and offset.
     """
 
-    def __init__(self, filename: str | os.PathLike[str]) -> None:
-        super().__init__(Path(filename).expanduser())
-        refuse_url("filename", filename)
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        *,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
+    ) -> None:
+        path = as_path_or_url("filename", filename)
+        super().__init__(os.path.expanduser(path), cache=cache, store=store)  # noqa: PTH111
         self.filename = os.fspath(filename)
         self.idx_file = str(self.index_path)
 
@@ -216,6 +227,14 @@ class TransformedDataset(Dataset):
         if not hasattr(self.dataset, "__getitems__"):
             raise AttributeError("the dataset that is transformed has no __getitems__")
         return self._fetch
+
+    @property
+    def __read_ahead__(self) -> Callable[[Sequence[int]], None]:
+        """Have the files of a batch read ahead; exists only if the dataset can."""
+        found = reading_ahead(self.dataset)
+        if found is None:
+            raise AttributeError("the dataset that is transformed reads nothing ahead")
+        return found
 
     def _fetch(self, indices: Sequence[int]) -> list[Any]:
         return [self._changed(sample) for sample in fetch_many(self.dataset, indices)]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import as_bool
+from reader.checks import as_bool, refuse_url
 from reader.compat.gluon.arrays import as_nd
 from reader.compat.gluon.datasets import Dataset
 from reader.errors import ConfigError, DatasetError
@@ -44,6 +44,7 @@ class _Archive(Dataset):
     source: str  # where its files come from
 
     def __init__(self, root: Path_, train: bool, transform: Transform | None) -> None:
+        refuse_url("root", root)
         self.root = Path(root).expanduser()
         self._transform = transform
         self._images, self._labels = self._read(as_bool("train", train))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from reader.compat.gluon.datasets import Dataset, RecordFileDataset
 from reader.compat.gluon.recordio import unpack
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.frameworks.pillow import decode, require_pillow
+from reader.stores.shard_cache import ShardCache
 
 __all__ = ["ImageFolderDataset", "ImageListDataset", "ImageRecordDataset"]
 
@@ -36,9 +37,11 @@ class ImageRecordDataset(RecordFileDataset):
     an array of float32 where the record has several.
 
     Args:
-        filename: of the records, such as "train.rec"; the index is "train.idx" beside it.
+        filename: of the records, such as "train.rec" or "s3://bucket/train.rec"; the index is
+            "train.idx" beside it.
         flag: 1: red, green and blue; 0: grey, one channel.
         transform: called with image and label; its result is the sample.
+        cache, store: as for `RecordFileDataset`.
 
     Raises:
         ConfigError: there is no such file, its index is of another one, or Pillow is missing.
@@ -47,11 +50,17 @@ class ImageRecordDataset(RecordFileDataset):
     """
 
     def __init__(
-        self, filename: str | os.PathLike[str], flag: int = 1, transform: Transform | None = None
+        self,
+        filename: str | os.PathLike[str],
+        flag: int = 1,
+        transform: Transform | None = None,
+        *,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
         self._flag = _as_flag(flag)
         self._transform = transform
-        super().__init__(filename)
+        super().__init__(filename, cache=cache, store=store)
 
     def __getitem__(self, index: int, /) -> Any:
         record = super().__getitem__(index)

@@ -6,19 +6,23 @@ forked processes may share a reader.
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from reader.checks import refuse_url
 from reader.compat.gluon.errors import ArgumentError
-from reader.errors import ConfigError, ConfigTypeError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.files import new_file
 from reader.formats.record_io import RecordIO, RecordWriter
+from reader.stores.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import as_path_or_url
 
 __all__ = ["MXIndexedRecordIO", "MXRecordIO"]
 
@@ -32,8 +36,10 @@ class MXRecordIO:
     its parent was. A written file is there once it is closed, or when the object is collected.
 
     Args:
-        uri: path of the file.
+        uri: path of the file; of one to read, also its address, such as "s3://bucket/train.rec".
         flag: "r" to read it, "w" to write it anew.
+        cache: where bytes of a store are kept: see `reader.Shards`.
+        store: options of the store's client: see `reader.Shards`.
 
     Raises:
         ConfigError: the flag is another one, or the file cannot be opened.
@@ -43,16 +49,29 @@ class MXRecordIO:
     _writer: _Writer
     _close: Callable[[], Any]
 
-    def __init__(self, uri: str | os.PathLike[str], flag: str) -> None:
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        flag: str,
+        *,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
+    ) -> None:
         if flag not in ("r", "w"):
             raise ConfigError(f"Invalid flag {flag}: pass 'r' to read a file, 'w' to write it")
-        refuse_url("uri", uri)
-        self.uri = os.fspath(uri)
         self.flag = flag
         self.writable = flag == "w"
+        self.uri = self._path_of("uri", uri)
+        self._cache, self._store = cache, store
         self.is_open = False
         self._locks: dict[int, threading.Lock] = {}  # by process: a fork may find one held
         self.open()
+
+    def _path_of(self, name: str, path: Any) -> str:
+        """Return a path, or to read the address of what lies in a store."""
+        if self.writable:
+            refuse_url(name, path)
+        return str(os.fspath(as_path_or_url(name, path)))
 
     def open(self) -> None:
         """Open the file; a writer begins anew. One that is open is closed before."""
@@ -61,7 +80,7 @@ class MXRecordIO:
             self._writer = self._make_writer()
             self._close = weakref.finalize(self, self._writer.close)
         else:
-            self._records = _Records(Path(self.uri))
+            self._records = _Records(self.uri, self._cache, self._store)
             self._close = self._records.close
             self._position = (0, False)  # of a record, and whether it was read
         self.is_open = True
@@ -135,13 +154,13 @@ class MXRecordIO:
                 " it, and open the file in each process to read"
             )
         gone = ("_locks", "_records", "_close")
-        return {name: value for name, value in self.__dict__.items() if name not in gone}
+        state = {name: value for name, value in self.__dict__.items() if name not in gone}
+        return {**state, "_records": copy.copy(self._records)} if self.is_open else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _locks={}, is_open=False)
-        if state["is_open"]:
-            MXRecordIO.open(self)
-            self._position = state["_position"]
+        self.__dict__.update(state, _locks={})
+        if self.is_open:
+            self._close = self._records.close
 
 
 class MXIndexedRecordIO(MXRecordIO):
@@ -155,6 +174,7 @@ class MXIndexedRecordIO(MXRecordIO):
         uri: path of the records.
         flag: "r" to read them, "w" to write them anew.
         key_type: makes a key of the text before the tab, and of what `write_idx` is given.
+        cache, store: as for `MXRecordIO`; both paths may be addresses where they are read.
 
     Raises:
         ConfigError: the flag is another one, a file cannot be opened, or a line of the index is
@@ -170,12 +190,15 @@ class MXIndexedRecordIO(MXRecordIO):
         uri: str | os.PathLike[str],
         flag: str,
         key_type: Callable[[Any], Any] = int,
+        *,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
-        refuse_url("idx_path", idx_path)
-        self.idx_path = os.fspath(idx_path)
+        self.writable = flag == "w"
+        self.idx_path = self._path_of("idx_path", idx_path)
         self.key_type = key_type
         self.idx: dict[Any, int] = {}
-        super().__init__(uri, flag)
+        super().__init__(uri, flag, cache=cache, store=store)
 
     @property
     def keys(self) -> list[Any]:
@@ -192,8 +215,10 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def _lines(self) -> Iterator[tuple[Any, int]]:
         try:
-            lines = Path(self.idx_path).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            files = files_for([self.idx_path], self._cache, self._store)
+            with files.open(self.idx_path) as file:
+                lines = file.read().decode("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError, DatasetError) as error:
             raise ConfigError(f"the index '{self.idx_path}' cannot be read: {error}") from None
         nbytes = self._records.nbytes
         for number, line in enumerate(lines, 1):
@@ -253,11 +278,10 @@ class MXIndexedRecordIO(MXRecordIO):
 class _Records(RecordIO):
     """A file of records that are found by their offsets alone."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.index_path = path.with_suffix(".idx")  # for the texts of errors
-        self._fd = -1
-        self._open()
+    def __init__(
+        self, path: str, cache: ShardCache | None, store: Mapping[str, Any] | None
+    ) -> None:
+        self._take(path, None, cache, store)  # its index is named in errors
 
     @property
     def nbytes(self) -> int:

@@ -33,10 +33,10 @@ from reader.shards.formats.parquet import (
     scan_parquet,
 )
 from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard
-from reader.shards.formats.stored import Files, ShardFile, StoredBytes
 from reader.shards.formats.tar import TarShard, begins_tar, scan_tar
 from reader.shards.formats.tar_lists import describes_wids, read_energon, read_wids
 from reader.shards.formats.tfrecord import TfRecordShard, begins_tfrecord, scan_tfrecord
+from reader.stores.files import Files, StoredBytes, StoredFile
 
 __all__ = ["FORMATS", "Format", "find_format", "format_by_name", "read_index"]
 
@@ -44,10 +44,10 @@ _HEAD = 512  # bytes of a file that are looked at
 _OF_MANY = re.compile(r"-[0-9]+-of-[0-9]+$")  # behind a suffix: "train.tfrecord-00001-of-00003"
 
 
-_Open = Callable[[ShardFile, str, Arrays, Options], Shard]
+_Open = Callable[[StoredFile, str, Arrays, Options], Shard]
 
 
-def _of_opening(file: ShardFile, _: str) -> list[tuple[int, int]]:
+def _of_opening(file: StoredFile, _: str) -> list[tuple[int, int]]:
     """Return where the bytes lie that opening a file reads: all, if it is compressed."""
     return [(0, file.nbytes)] if packed_of(file.path)[1] else []
 
@@ -81,23 +81,23 @@ class Format(NamedTuple):
     list_folder: Callable[[str, Files], list[ListedShard]] | None = None
     counts: Callable[[str, bool, Files], dict[str, int]] | None = None
     has_blocks: bool = False
-    opening: Callable[[ShardFile, str], list[tuple[int, int]]] = _of_opening
+    opening: Callable[[StoredFile, str], list[tuple[int, int]]] = _of_opening
 
 
 def _opens(kind: Callable[[StoredBytes, Arrays, Options], Shard]) -> _Open:
     """Return what opens a shard of a class that reads the file's bytes, decompressed."""
 
-    def open_shard(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+    def open_shard(file: StoredFile, _: str, arrays: Arrays, options: Options) -> Shard:
         return kind(stored_bytes(file, options.files), arrays, options)
 
     return open_shard
 
 
-def _open_array_record(file: ShardFile, _: str, __: Arrays, options: Options) -> Shard:
+def _open_array_record(file: StoredFile, _: str, __: Arrays, options: Options) -> Shard:
     return ArrayRecordShard(file, options)
 
 
-def _open_parquet(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+def _open_parquet(file: StoredFile, _: str, arrays: Arrays, options: Options) -> Shard:
     return ParquetShard(file, arrays, options)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from reader.errors import ConfigError, DatasetError
 from reader.shards.formats.shard import Options, Shard, errors_of_library
-from reader.shards.formats.stored import ShardFile, StoredBytes
+from reader.stores.files import StoredBytes, StoredFile
 
 __all__ = ["ArrayRecordShard", "begins_array_record", "scan_array_record"]
 
@@ -49,7 +49,7 @@ class ArrayRecordShard(Shard):
         options: whether fields are wanted: a record is the field "bytes".
     """
 
-    def __init__(self, file: ShardFile, options: Options) -> None:
+    def __init__(self, file: StoredFile, options: Options) -> None:
         super().__init__(file.path)
         self._stored = options.files.stored(file)  # keeps the file open, which must be as it was
         self._has_fields = options.names is not None

@@ -12,7 +12,7 @@ import zlib
 from typing import Any
 
 from reader.errors import ConfigError, DatasetError
-from reader.shards.formats.stored import Files, ShardFile, StoredBytes
+from reader.stores.files import Files, StoredBytes, StoredFile
 
 __all__ = ["decompressed", "packed_of", "required_pyarrow", "stored_bytes"]
 
@@ -38,7 +38,7 @@ def packed_of(name: str) -> tuple[str, str]:
     return (stem + inner, how) if how else (name, "")
 
 
-def stored_bytes(file: ShardFile, files: Files) -> StoredBytes:
+def stored_bytes(file: StoredFile, files: Files) -> StoredBytes:
     """Return the bytes of a shard, decompressed where its name says that it is compressed.
 
     Raises:

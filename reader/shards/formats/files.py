@@ -15,7 +15,7 @@ import numpy as np
 from reader.errors import ConfigError, DatasetError, got
 from reader.shards.formats.json_lines import JsonLinesShard, scan_json_lines
 from reader.shards.formats.shard import Arrays, ListedShard, Options, Shard
-from reader.shards.formats.stored import Files, ShardFile, inner_path
+from reader.stores.files import Files, StoredFile, inner_path
 
 __all__ = ["FilesShard", "list_files", "open_files"]
 
@@ -52,7 +52,7 @@ def list_files(folder: str, files: Files) -> list[ListedShard]:
     return [ListedShard(folder, len(names), arrays=arrays)]
 
 
-def open_files(file: ShardFile, _: str, arrays: Arrays, options: Options) -> Shard:
+def open_files(file: StoredFile, _: str, arrays: Arrays, options: Options) -> Shard:
     """Return an open folder. DatasetError: its index.jsonl has changed."""
     lines = None
     if not len(arrays.get("ends", ())):  # in a set of several folders each array is there
@@ -104,9 +104,9 @@ class FilesShard(Shard):
             f" {got(row)}"
         )
 
-    def _file(self, name: str) -> ShardFile:
+    def _file(self, name: str) -> StoredFile:
         """Return a file of which nothing is known but its name."""
-        return ShardFile(os.path.join(self._folder, name), -1, 0)  # noqa: PTH118
+        return StoredFile(os.path.join(self._folder, name), -1, 0)  # noqa: PTH118
 
     def _content(self, position: int, name: str) -> bytes:
         try:

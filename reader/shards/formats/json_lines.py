@@ -13,7 +13,7 @@ import numpy as np
 
 from reader.errors import DatasetError
 from reader.shards.formats.shard import Arrays, Options, Shard
-from reader.shards.formats.stored import StoredBytes
+from reader.stores.files import StoredBytes
 
 __all__ = ["JsonLinesShard", "scan_json_lines"]
 

@@ -31,7 +31,7 @@ from reader.shards.formats.shard import (
     errors_of_library,
     read_places,
 )
-from reader.shards.formats.stored import Files, ShardFile, StoredBytes, inner_path
+from reader.stores.files import Files, StoredBytes, StoredFile, inner_path
 
 __all__ = ["describes_litdata", "open_litdata", "opening_litdata", "read_litdata"]
 
@@ -157,7 +157,7 @@ def _rows_of(stored: StoredBytes) -> tuple[int, int] | None:
     return (end - nbytes, nbytes) if magic == _ROWS_MAGIC else None
 
 
-def open_litdata(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
+def open_litdata(file: StoredFile, note: str, _: Any, options: Options) -> Shard:
     """Return an open chunk. DatasetError: it is damaged."""
     said: dict[str, Any] = json.loads(note)
     stored, count = options.files.stored(file), said["count"]
@@ -176,7 +176,7 @@ def open_litdata(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
     return _TreesShard(stored, places, said, options)
 
 
-def opening_litdata(file: ShardFile, note: str) -> list[tuple[int, int]]:
+def opening_litdata(file: StoredFile, note: str) -> list[tuple[int, int]]:
     """Return where the bytes lie that opening a chunk reads: the places and its end, or all."""
     said = json.loads(note)
     if said["is_packed"] or said["level"] == "batch":
@@ -186,7 +186,7 @@ def opening_litdata(file: ShardFile, note: str) -> list[tuple[int, int]]:
 
 
 def _of_batches(
-    file: ShardFile, stored: StoredBytes, count: int, files: Files
+    file: StoredFile, stored: StoredBytes, count: int, files: Files
 ) -> tuple[StoredBytes, npt.NDArray[Any]]:
     """Return the samples of a chunk that is compressed by batches, and where each begins."""
     magic, version, _, samples, _, batches = _HEAD.unpack(stored.read(0, _HEAD.size))
@@ -401,7 +401,7 @@ class _RowsShard(Shard):
 
     def __init__(
         self,
-        file: ShardFile,
+        file: StoredFile,
         stored: StoredBytes,
         rows: tuple[int, int],
         count: int,

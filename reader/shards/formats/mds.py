@@ -22,7 +22,7 @@ from reader.errors import ConfigError, DatasetError, got
 from reader.shards.formats.compression import decompressed
 from reader.shards.formats.mds_encodings import decoder_of, holds_file, size_of
 from reader.shards.formats.shard import ListedShard, Options, PlacedShard, Shard, read_places
-from reader.shards.formats.stored import ShardFile, StoredBytes, inner_path
+from reader.stores.files import StoredBytes, StoredFile, inner_path
 
 __all__ = ["describes_mds", "open_mds", "opening_mds", "read_mds"]
 
@@ -117,7 +117,7 @@ def _columns(
     return columns
 
 
-def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
+def open_mds(file: StoredFile, note: str, _: Any, options: Options) -> Shard:
     """Return an open shard. DatasetError: it is damaged."""
     said: dict[str, Any] = json.loads(note)
     data = _stored(file, said, 0, options)
@@ -136,7 +136,7 @@ def open_mds(file: ShardFile, note: str, _: Any, options: Options) -> Shard:
     return _TextShard(data, _stored(meta, said, 1, options), said)
 
 
-def opening_mds(file: ShardFile, note: str) -> list[tuple[int, int]]:
+def opening_mds(file: StoredFile, note: str) -> list[tuple[int, int]]:
     """Return where the bytes lie that opening a shard reads: the places, or all."""
     said = json.loads(note)
     if "packed" in said:
@@ -145,7 +145,7 @@ def opening_mds(file: ShardFile, note: str) -> list[tuple[int, int]]:
     return [(0, min(head, file.nbytes))]
 
 
-def _stored(file: ShardFile, said: dict[str, Any], part: int, options: Options) -> StoredBytes:
+def _stored(file: StoredFile, said: dict[str, Any], part: int, options: Options) -> StoredBytes:
     """Return the bytes of one of a shard's files, decompressed."""
     stored = options.files.stored(file)
     if "packed" not in said:

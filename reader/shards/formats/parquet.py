@@ -18,7 +18,7 @@ import numpy.typing as npt
 from reader.errors import ConfigError, DatasetError
 from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.shard import UNIT_ENDS, Arrays, Options, Shard, errors_of_library
-from reader.shards.formats.stored import ShardFile, StoredBytes
+from reader.stores.files import StoredBytes, StoredFile
 
 __all__ = ["ParquetShard", "begins_parquet", "opening_parquet", "row_dicts", "scan_parquet"]
 
@@ -68,7 +68,7 @@ def scan_parquet(stored: StoredBytes, _: bool) -> dict[str, Any]:
     }
 
 
-def opening_parquet(file: ShardFile, _: str) -> list[tuple[int, int]]:
+def opening_parquet(file: StoredFile, _: str) -> list[tuple[int, int]]:
     """Return where the bytes lie that opening a file reads: its end, in most files."""
     return [(max(0, file.nbytes - _FOOTER), file.nbytes)]
 
@@ -84,7 +84,7 @@ class ParquetShard(Shard):
     `unpacked_nbytes` is of the row groups that it keeps, and changes with them.
     """
 
-    def __init__(self, file: ShardFile, arrays: Arrays, options: Options) -> None:
+    def __init__(self, file: StoredFile, arrays: Arrays, options: Options) -> None:
         super().__init__(file.path)
         self._stored = options.files.stored(file)  # keeps the file open, which must be as it was
         self._ends = arrays[UNIT_ENDS]

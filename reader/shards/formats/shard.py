@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, DatasetError
-from reader.shards.formats.stored import Files, StoredBytes
+from reader.stores.files import Files, StoredBytes
+from reader.stores.kept_arrays import Arrays
 
 __all__ = [
     "UNIT_ENDS",
@@ -31,8 +32,6 @@ __all__ = [
 
 UNIT_ENDS = "unit_ends"  # an array: the ends of what is read as one part of a shard, in samples
 _NUMBER = np.dtype("<u4")  # of a head with places
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @contextmanager

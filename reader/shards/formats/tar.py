@@ -18,8 +18,8 @@ import numpy as np
 from reader._core.shards.tar_members import TarMembers
 from reader.errors import ConfigError, DatasetError, printable
 from reader.shards.formats.shard import Arrays, Options, Shard
-from reader.shards.formats.stored import StoredBytes
 from reader.shards.formats.tar_lists import listed_members
+from reader.stores.files import StoredBytes
 
 __all__ = ["TarShard", "begins_tar", "scan_tar"]
 

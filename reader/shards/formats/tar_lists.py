@@ -15,7 +15,7 @@ from reader.checks import refuse_url
 from reader.errors import ConfigError
 from reader.files import open_regular
 from reader.shards.formats.shard import ListedShard, Options
-from reader.shards.formats.stored import Files, StoredBytes, inner_path
+from reader.stores.files import Files, StoredBytes, inner_path
 
 __all__ = ["describes_wids", "listed_members", "read_energon", "read_wids"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from reader._core.shards.tf_example import features_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.shards.formats.shard import Arrays, Options, Shard
-from reader.shards.formats.stored import StoredBytes
+from reader.stores.files import StoredBytes
 
 __all__ = ["TfRecordShard", "begins_tfrecord", "record_of", "scan_tfrecord"]
 

@@ -13,7 +13,7 @@ import json
 import time
 from typing import Any
 
-from reader.stores.fetcher.object_store import Failure
+from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.transfers import Source, Transfers
 
 __all__ = ["Lease"]

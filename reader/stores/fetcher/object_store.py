@@ -6,14 +6,18 @@ documentation; the error codes of S3, and HTTP's (RFC 9110).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-__all__ = ["Failure", "Meta", "ObjectStore", "number_of"]
+from reader.stores.fetcher.aws_profile import with_profile
+from reader.stores.fetcher.failure import Failure
+
+__all__ = ["Meta", "ObjectStore", "number_of"]
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
@@ -33,6 +37,7 @@ _CLIENT_OPTIONS = frozenset(
     )
 )
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+_FOR_S3 = "AWS_ENDPOINT_URL_S3"  # which obstore takes before an endpoint that it is given
 _LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
 _KINDS = {  # of failures, by S3's code, status, or type of obstore's error
     **dict.fromkeys(
@@ -45,21 +50,6 @@ _KINDS = {  # of failures, by S3's code, status, or type of obstore's error
     **dict.fromkeys((412, "AlreadyExistsError", "PreconditionError"), "changed"),
     416: "range",
 }
-
-
-class Failure(Exception):
-    """What a store refuses, or cannot give.
-
-    Args:
-        kind: "missing", "no bucket", "refused", "expired", "region", "changed", "range", "option",
-            "later" for what is tried again, or "lasting"; of a lease "held", "waiting",
-            "lost" or "no lease".
-        told: what it was, without any secret.
-    """
-
-    def __init__(self, kind: str, told: str) -> None:
-        super().__init__(told)
-        self.kind, self.told = kind, told
 
 
 class Meta(NamedTuple):
@@ -100,6 +90,10 @@ class ObjectStore:
                 ' "lodreader[remote]"',
             ) from None
         self._obstore = obstore
+        if root.startswith("s3://"):
+            options = with_profile(options, os.environ)
+        elif "profile" in options:
+            raise Failure("option", "profile= is of AWS, and so of addresses s3://")
         client = {name: options[name] for name in options.keys() & _CLIENT_OPTIONS}
         config = {name: options[name] for name in options.keys() - _CLIENT_OPTIONS}
         said = (config.get(name) for name in ("endpoint", "base_url"))
@@ -116,9 +110,13 @@ class ObjectStore:
     def _opened(self, timeout: str, retries: dict[str, Any]) -> Any:
         root, client, config = self._arguments
         try:
-            return self._from_url(
-                root, client_options={**client, "timeout": timeout}, retry_config=retries, **config
-            )
+            with _without(_FOR_S3 if "endpoint" in config else ""):
+                return self._from_url(
+                    root,
+                    client_options={**client, "timeout": timeout},
+                    retry_config=retries,
+                    **config,
+                )
         except Exception as error:  # of many types
             raise Failure("option", _plain(error)) from None
 
@@ -238,6 +236,17 @@ class ObjectStore:
         except Exception as error:  # of many types
             raise failure_of(error) from None
         return found
+
+
+@contextlib.contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Take a variable out of the environment for a while; "": none."""
+    value = os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[name] = value
 
 
 def _meta(said: Any) -> Meta:

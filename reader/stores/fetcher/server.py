@@ -18,10 +18,11 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
 from reader.stores.fetcher.lease import Lease
-from reader.stores.fetcher.object_store import Failure, ObjectStore, number_of
+from reader.stores.fetcher.object_store import ObjectStore, number_of
 from reader.stores.fetcher.transfers import Source, Transfers
 from reader.stores.fetcher.uploads import Uploads, content_of
 from reader.stores.messages import MOST_FDS, received, send, user_of
@@ -230,7 +231,7 @@ class _Server:
         store = self._stores.get(identity)
         if store is None:
             store = self._stores[identity] = ObjectStore(root, options)
-        name = f"{root} {options.get('endpoint', '')}".strip()
+        name = f"{root} {options.get('endpoint', '')} {options.get('profile', '')}".strip()
         client.sources.append((name, Source(store, patience_s)))
         await client.send({"store": len(client.sources) - 1})
 

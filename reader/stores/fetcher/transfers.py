@@ -17,9 +17,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
-from reader.stores.fetcher.object_store import Failure, Meta, ObjectStore, number_of
+from reader.stores.fetcher.object_store import Meta, ObjectStore, number_of
 
 __all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers"]
 

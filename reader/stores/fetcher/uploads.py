@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from reader.stores.fetcher.object_store import Failure, Meta
+from reader.stores.fetcher.failure import Failure
+from reader.stores.fetcher.object_store import Meta
 from reader.stores.fetcher.transfers import FIRST_WAIT_S, Source, Transfers
 
 __all__ = ["Uploads", "content_of"]

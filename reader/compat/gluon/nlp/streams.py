@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.checks import as_reiterable
+from reader.checks import as_reiterable, refuse_url
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.worker.context import get_worker_info
 
@@ -147,6 +147,8 @@ def files_of(file_pattern: Any) -> list[str]:
             " paths with commas between them."
         )
     patterns = [each.strip() for each in file_pattern.split(",") if each.strip()]
+    for each in patterns:
+        refuse_url("file_pattern", each)
     found = [file for each in patterns for file in glob.glob(str(Path(each).expanduser()))]  # noqa: PTH207
     if not found:
         raise ConfigError(

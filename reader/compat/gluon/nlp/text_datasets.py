@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader import data
+from reader.checks import refuse_url
 from reader.compat.gluon.datasets import Dataset, SimpleDataset
 from reader.compat.gluon.nlp.errors import ArgumentError, MissingFieldError
 from reader.errors import ConfigError, got, shown
@@ -82,6 +83,7 @@ class TextLineDataset(SimpleDataset):
     """
 
     def __init__(self, filename: str | Path, encoding: str = "utf8") -> None:
+        refuse_url("filename", filename)
         with Path(filename).expanduser().open(encoding=encoding) as file:
             super().__init__([line.strip() for line in file])
 
@@ -181,6 +183,7 @@ class NumpyDataset(Dataset):
     """
 
     def __init__(self, filename: str | Path, **kwargs: Any) -> None:
+        refuse_url("filename", filename)
         path = Path(filename).expanduser()
         if path.suffix not in (".npy", ".npz"):
             raise ConfigError(
@@ -226,6 +229,7 @@ def _texts(filename: Any, encoding: str, splitter: Any) -> Iterator[tuple[str, s
             " the text of a file into samples."
         )
     for name in filename if isinstance(filename, (list, tuple)) else [filename]:
+        refuse_url("filename", name)
         yield str(name), Path(name).expanduser().read_text(encoding)
 
 

@@ -10,13 +10,24 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.stores.urls import local_path
 
-__all__ = ["by_number", "expanded", "files_in", "named", "parts_of", "require_all"]
+__all__ = [
+    "by_number",
+    "expanded",
+    "files_in",
+    "identities_above",
+    "is_folder",
+    "named",
+    "names_below",
+    "parts_of",
+    "require_all",
+]
 
 _RANGE = re.compile(
     r"(?:(-?\d{1,18})\.\.(-?\d{1,18})|([A-Za-z])\.\.([A-Za-z]))(?:\.\.(-?\d{1,18}))?", re.ASCII
@@ -28,6 +39,7 @@ _OF_MANY = re.compile(  # "train-00001-of-00003.parquet", and also with the hash
     re.ASCII | re.DOTALL,
 )
 _MOST_FILES = 10_000_000
+_Identity = tuple[int, int]  # of a folder: device, inode
 
 
 def parts_of(path: Any) -> list[str]:
@@ -218,3 +230,60 @@ def files_in(folder: str) -> list[str]:
     except OSError as error:
         raise ConfigError(f"the folder '{folder}' cannot be read: {error}") from error
     return sorted(found, key=by_number)
+
+
+def names_below(
+    folder: str, above: frozenset[_Identity] | None = None
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Find the files in a folder and in those below it; links are followed.
+
+    Args:
+        folder: to begin with.
+        above: the identities of the folders that it lies in; None: they are found.
+
+    Returns:
+        The names of the files in each folder, and the links that are not followed, since they lead
+        back to a folder that they lie in.
+
+    Raises:
+        ConfigError: a folder cannot be read.
+    """
+    names: dict[str, list[str]] = {}
+    loops: list[str] = []
+    waiting = [(folder, identities_above(folder) if above is None else above)]
+    while waiting:
+        folder, above = waiting.pop()
+        try:
+            here = above | {_identity(Path(folder).stat())}
+            files = names[folder] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not is_folder(entry):
+                        files.append(entry.name)
+                    elif entry.is_symlink() and _identity(entry.stat()) in here:
+                        loops.append(entry.path)
+                    else:
+                        waiting.append((entry.path, here))
+        except OSError as error:
+            raise ConfigError(
+                f"'{folder}' cannot be read: {error}. Its files would be missing"
+            ) from error
+    return names, loops
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino
+
+
+def identities_above(folder: str) -> frozenset[_Identity]:
+    """Return the identities of a folder and of all folders above it."""
+    path = Path(folder).resolve()
+    return frozenset(_identity(each.stat()) for each in (path, *path.parents))
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to itself: reading it as a file raises

@@ -1,4 +1,4 @@
-"""The files of shards: how they are found, and read by places.
+"""Files of this machine: how they are found, and read by places.
 
 Imports the errors, how files are opened, and paths. An open file belongs to one process; its
 threads may read from it at once, since every read names its place.
@@ -10,21 +10,20 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
-from reader.images.image_files import names_below
-from reader.shards.paths import files_in, named
+from reader.stores.paths import files_in, is_folder, named, names_below
 
-__all__ = ["Files", "ShardFile", "StoredBytes", "inner_path", "json_of", "shard_file"]
+__all__ = ["Files", "StoredBytes", "StoredFile", "inner_path", "json_of", "stored_file"]
 
 _MOST_JSON = 1 << 30  # bytes of an index
 _MOST_AHEAD = 1 << 28  # bytes of a file that is read into the system's cache before it is asked for
 _AHEAD = 1 << 19  # bytes: of a longer part Linux reads the beginning alone
 
 
-class ShardFile(NamedTuple):
+class StoredFile(NamedTuple):
     """A file of a set, as it was when its index was made.
 
     Attributes:
@@ -38,10 +37,10 @@ class ShardFile(NamedTuple):
     mtime_ns: int
 
 
-def shard_file(path: str) -> ShardFile:
+def stored_file(path: str) -> StoredFile:
     """Return a file as it is now. OSError: it cannot be read."""
     found = os.stat(path)  # noqa: PTH116
-    return ShardFile(path, found.st_size, found.st_mtime_ns)
+    return StoredFile(path, found.st_size, found.st_mtime_ns)
 
 
 def json_of(path: str) -> Any:
@@ -83,19 +82,23 @@ class Files:
     """How the files of a set are found and read: those of this machine."""
 
     def named(self, part: str) -> list[str]:
-        """Return the files and folders that a path or pattern names. See `reader.shards.paths`."""
+        """Return the files and folders that a path or pattern names. See `reader.stores.paths`."""
         return named(part)
 
-    def stored(self, file: ShardFile, content: bytes | None = None) -> StoredBytes:
+    def stored(self, file: StoredFile, content: bytes | None = None) -> StoredBytes:
         """Return the bytes of a file, or of what it is decompressed to. See `StoredBytes`."""
         return StoredBytes(file, content)
 
-    def found(self, paths: Sequence[str]) -> list[ShardFile]:
+    def file(self, path: str) -> StoredFile:
+        """Return a file as it is now. OSError: it cannot be read."""
+        return stored_file(path)
+
+    def found(self, paths: Sequence[str]) -> list[StoredFile]:
         """Return files as they are now. OSError: one cannot be read; it names that."""
         found = []
         for path in paths:
             try:
-                found.append(shard_file(path))
+                found.append(self.file(path))
             except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
                 raise OSError(f"the shard '{path}' cannot be read: {error}") from error
         return found
@@ -130,6 +133,21 @@ class Files:
         """Whether a path is that of a folder."""
         return os.path.isdir(path)  # noqa: PTH112
 
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted. OSError: it cannot be read."""
+        with os.scandir(folder) as entries:
+            return sorted(each.name for each in entries if is_folder(each))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all that lies in a folder, sorted. OSError: it cannot be read."""
+        return sorted(os.listdir(folder))  # noqa: PTH208
+
+    def tree(
+        self, folder: str, above: frozenset[tuple[int, int]] | None = None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the names of the files in a folder and in each below it. See `names_below`."""
+        return names_below(folder, above)
+
     def below(self, folder: str) -> list[str]:
         """Return the paths in a folder of all files below it.
 
@@ -148,19 +166,37 @@ class Files:
             found += [name if part == os.curdir else f"{part}/{name}" for name in names]
         return found
 
+    def keep_listings(self, folder: str) -> None:
+        """Keep what a store lists in a folder of this machine, and take it from there.
+
+        Raises:
+            ConfigError: nothing is in a store.
+        """
+        raise ConfigError(
+            f"index='{folder}' is for the list of what lies in a store, and these files are of this"
+            " machine: leave it out"
+        )
+
+    def place_of(self, folder: str) -> str:  # noqa: ARG002
+        """Return the path of the file that keeps what lies below an address; "": none does."""
+        return ""
+
+    def forget(self) -> None:
+        """Forget what was listed, which takes memory: who has it keeps what it needs."""
+
     def fetch_stats(self) -> dict[str, int]:
         """Return what was fetched. See `Shards.fetch_stats`."""
         return {}
 
-    def expect(self, groups: list[list[ShardFile]], then: list[list[ShardFile]]) -> None:
+    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
         """Take the order in which files will be read. See `ShardedDataset.expect`."""
 
-    def fetch(self, wanted: Sequence[tuple[ShardFile, Sequence[tuple[int, int]]]]) -> None:
+    def fetch(self, wanted: Sequence[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files."""
 
     def is_given_anew(
         self,
-        file: ShardFile,  # noqa: ARG002
+        file: StoredFile,  # noqa: ARG002
         ranges: Sequence[tuple[int, int]],  # noqa: ARG002
         error: Exception,  # noqa: ARG002
     ) -> bool:
@@ -172,6 +208,29 @@ class Files:
             error: what was found.
         """
         return False
+
+    def open(self, path: str) -> BinaryIO:
+        """Return an open file, which the caller closes.
+
+        Raises:
+            OSError, ValueError: it cannot be opened; of one in a store, reads raise DatasetError.
+        """
+        return open(path, "rb", opener=open_regular)
+
+    def source(self, path: str) -> Any:
+        """Return what a library opens a file by: its path, or an object that it reads.
+
+        Raises:
+            OSError: it is not in its store.
+        """
+        return path
+
+    def fetch_ends(self, paths: Sequence[str], first: int, last: int) -> None:
+        """Have so many of the first and the last bytes of files fetched together.
+
+        Raises:
+            OSError, DatasetError: one cannot be read.
+        """
 
     def head(self, path: str, nbytes: int) -> bytes:
         """Return the first bytes of a file; -1: all. OSError, ValueError: it cannot be read."""
@@ -190,7 +249,7 @@ class StoredBytes:
         DatasetError: it cannot be opened, or has changed.
     """
 
-    def __init__(self, file: ShardFile, content: bytes | None = None) -> None:
+    def __init__(self, file: StoredFile, content: bytes | None = None) -> None:
         self.path = file.path
         self._content = content
         self.unpacked_nbytes = 0 if content is None else len(content)
@@ -265,6 +324,10 @@ class StoredBytes:
                 f"the shard '{self.path}' cannot be read at {place:,}: {error}"
             ) from error
         return found
+
+    def pread(self, nbytes: int, place: int) -> bytes:
+        """Return some bytes, or those that there are, as os.pread does. See `read`."""
+        return self.read(place, max(0, min(nbytes, self.nbytes - place)))
 
     def _outside(self, place: int, nbytes: int) -> DatasetError:
         return DatasetError(

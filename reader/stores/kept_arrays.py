@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from reader._core.shared.entry_table import checksum
 from reader.files import open_regular
-from reader.shards.formats.shard import Arrays
 from reader.sharing.share import share
 
-__all__ = ["COUNT", "KeptArrays", "Stamp", "kept_in", "kept_in_memory", "write_arrays"]
+__all__ = ["COUNT", "Arrays", "KeptArrays", "Stamp", "kept_in", "kept_in_memory", "write_arrays"]
 
 _MAGIC = b"RDSHARDS"
 _VERSION = 3
@@ -32,6 +31,7 @@ _MOST_HELD = 1 << 30  # bytes of arrays that lie in shared memory; more stay in 
 _PLACE, _SUM, _SAMPLES, _LENGTHS = 0, 1, 2, 3  # columns of the table
 COUNT = "count"  # an array of one number, how many samples a shard has
 
+Arrays = Mapping[str, npt.NDArray[Any]]
 _Types = tuple[tuple[str, str], ...]
 Stamp = tuple[str, int, int]  # what names a shard's file: path, nbytes, mtime_ns
 

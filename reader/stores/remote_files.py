@@ -1,23 +1,25 @@
-"""Shards that lie in object stores, beside those of this machine.
+"""Files that lie in object stores, beside those of this machine.
 
-Imports the files of shards, and the stores. Bytes come from the process that fetches; what is asked
-for together is fetched together.
+Imports the files of this machine, and the stores. Bytes come from the process that fetches; what
+is asked for together is fetched together.
 """
 
 from __future__ import annotations
 
+import bisect
 import fnmatch
 import hashlib
 import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
-from reader.shards.formats.stored import Files, ShardFile, StoredBytes
-from reader.shards.paths import by_number, expanded
 from reader.stores.client import Ranges, RemoteObject, Store, store_options
+from reader.stores.files import Files, StoredBytes, StoredFile
+from reader.stores.listing import keep_listing, kept_listing, place_of
+from reader.stores.paths import by_number, expanded
 from reader.stores.shard_cache import ShardCache
 from reader.stores.urls import is_url, split_url
 
@@ -42,8 +44,8 @@ def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
         if store is not None or cache is not None:
             name = "store" if store is not None else "cache"
             raise ConfigError(
-                f"{name}= is for shards in a store, such as s3://bucket/path, and path names files"
-                " of this machine: leave it out"
+                f"{name}= is for what lies in a store, such as s3://bucket/path, and path names"
+                " files of this machine: leave it out"
             )
         return Files()
     return RemoteFiles(ShardCache() if cache is None else cache, options)
@@ -61,7 +63,9 @@ class RemoteFiles(Files):
         self.cache = cache
         self._options = options
         self._stores: dict[str, Store] = {}
-        self._known: dict[str, ShardFile] = {}  # of what was listed
+        self._known: dict[str, StoredFile] = {}  # of what was listed
+        self._trees: dict[str, _Tree] = {}  # by folder
+        self._index = ""
 
     def at(self, url: str) -> tuple[Store, str]:
         """Return the store of an address, and the key in it."""
@@ -92,46 +96,104 @@ class RemoteFiles(Files):
     def _below(self, folder: str) -> list[str]:
         """Return the addresses of all objects below one."""
         store, prefix = self.at(f"{folder.rstrip('/')}/")
-        try:
-            listed = store.listed(prefix)
-        except DatasetError as error:
-            raise ConfigError(str(error)) from error
+        place = self.place_of(folder)
+        listed = kept_listing(place, folder) if place else None
+        if listed is None:
+            try:
+                listed = store.listed(prefix)
+            except DatasetError as error:
+                raise ConfigError(str(error)) from error
+            if place:
+                keep_listing(place, folder, listed)
         found = []
         for each in listed:
             url = f"{store.root}/{each.key}"
-            self._known[url] = ShardFile(url, each.nbytes, each.version)
+            self._known[url] = StoredFile(url, each.nbytes, each.version)
             found.append(url)
         return found
 
-    def stored(self, file: ShardFile, content: bytes | None = None) -> StoredBytes:
+    def keep_listings(self, folder: str) -> None:
+        """See Files."""
+        self._index = folder
+
+    def place_of(self, folder: str) -> str:
+        """See Files."""
+        endpoint = str(self._options.get("endpoint", self._options.get("base_url", "")))
+        return place_of(self._index, folder, endpoint) if self._index else ""
+
+    def forget(self) -> None:
+        """See Files."""
+        self._known, self._trees = {}, {}
+
+    def folders(self, folder: str) -> list[str]:
+        """See Files."""
+        if not is_url(folder):
+            return super().folders(folder)
+        return self._tree_of(folder.rstrip("/")).folders(folder.rstrip("/"))
+
+    def names(self, folder: str) -> list[str]:
+        """See Files."""
+        if not is_url(folder):
+            return super().names(folder)
+        top = folder.rstrip("/")
+        here = self._tree_of(top).below(top).get(top, [])
+        return sorted({*here, *self.folders(top)})
+
+    def _tree_of(self, folder: str) -> _Tree:
+        """Return what lies below a folder, or below one that it lies in."""
+        for top, tree in self._trees.items():
+            if f"{folder}/".startswith(f"{top}/"):
+                return tree
+        found = self._trees[folder] = _Tree(self._below(folder))
+        return found
+
+    def tree(
+        self, folder: str, above: frozenset[tuple[int, int]] | None = None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        """See Files."""
+        if not is_url(folder):
+            return super().tree(folder, above)
+        return self._tree_of(folder.rstrip("/")).below(folder.rstrip("/")), []
+
+    def stored(self, file: StoredFile, content: bytes | None = None) -> StoredBytes:
         """See Files."""
         if not is_url(file.path):
             return super().stored(file, content)
         store, key = self.at(file.path)
         return RemoteBytes(file, content, store, RemoteObject(key, *file[1:]))
 
-    def found(self, paths: Sequence[str]) -> list[ShardFile]:
+    def file(self, path: str) -> StoredFile:
         """See Files: what was listed is not asked for again."""
-        asked: dict[Store, list[str]] = {}
-        for path in paths:
-            if is_url(path) and path not in self._known:
-                store, key = self.at(path)
-                if self.is_folder(path):  # a shard of the format "files"
-                    self._known[path] = ShardFile(path, 0, 0)
-                    continue
-                asked.setdefault(store, []).append(key)
+        return self._objects([path])[path] if is_url(path) else super().file(path)
+
+    def found(self, paths: Sequence[str]) -> list[StoredFile]:
+        """See Files: what was listed is not asked for again; of a folder nothing is known."""
+        urls = [path for path in paths if is_url(path)]
+        unknown = [each for each in urls if each not in self._known]
+        folders = {each: StoredFile(each, 0, 0) for each in unknown if self.is_folder(each)}
+        objects = self._objects([each for each in urls if each not in folders])
+        here = iter(super().found([path for path in paths if not is_url(path)]))
+        return [
+            (folders.get(path) or objects[path]) if is_url(path) else next(here) for path in paths
+        ]
+
+    def _objects(self, urls: Sequence[str]) -> dict[str, StoredFile]:
+        """Return objects as they are now, by their addresses. OSError: one cannot be read."""
+        asked: dict[Store, dict[str, str]] = {}  # addresses by key
+        for url in urls:
+            if url not in self._known:
+                store, key = self.at(url)
+                asked.setdefault(store, {})[key] = url
         for store, keys in asked.items():
             try:
-                metas = store.metas(keys)
+                metas = store.metas(list(keys))
             except DatasetError as error:
                 raise OSError(str(error)) from error
-            for key, meta in zip(keys, metas, strict=True):
-                url = f"{store.root}/{key}"
+            for url, meta in zip(keys.values(), metas, strict=True):
                 if meta is None:
-                    raise OSError(f"the shard '{url}' cannot be read: the store has no such object")
-                self._known[url] = ShardFile(url, meta.nbytes, meta.version)
-        here = iter(super().found([path for path in paths if not is_url(path)]))
-        return [self._known[path] if is_url(path) else next(here) for path in paths]
+                    raise OSError(f"'{url}' cannot be read: the store has no such object")
+                self._known[url] = StoredFile(url, meta.nbytes, meta.version)
+        return {url: self._known[url] for url in urls}
 
     def json(self, path: str) -> Any:
         """See Files."""
@@ -144,7 +206,7 @@ class RemoteFiles(Files):
             try:
                 return json.loads(content)
             except (ValueError, RecursionError) as error:
-                whole = ShardFile(path, -1, 0)
+                whole = StoredFile(path, -1, 0)
                 if is_last or not self.is_given_anew(whole, _WHOLE, error):
                     raise ConfigError(f"'{path}' is damaged: {error}. Write it anew") from error
         raise AssertionError("unreachable")
@@ -202,20 +264,41 @@ class RemoteFiles(Files):
         place = f"{folder.rstrip('/')}/"
         return [each[len(place) :] for each in self._below(folder)]
 
+    def open(self, path: str) -> BinaryIO:
+        """See Files."""
+        if not is_url(path):
+            return super().open(path)
+        found: BinaryIO = self.stored(self.file(path)).source
+        return found
+
+    def source(self, path: str) -> Any:
+        """See Files."""
+        return self.open(path) if is_url(path) else super().source(path)
+
+    def fetch_ends(self, paths: Sequence[str], first: int, last: int) -> None:
+        """See Files."""
+        urls = self._objects([path for path in paths if is_url(path)])
+        self.fetch(
+            [
+                (file, [(0, min(first, file.nbytes)), (max(0, file.nbytes - last), file.nbytes)])
+                for file in urls.values()
+            ]
+        )
+
     def head(self, path: str, nbytes: int) -> bytes:
         """See Files."""
         if not is_url(path):
             return super().head(path, nbytes)
         store, key = self.at(path)
         try:
-            (file,) = self.found([path]) if nbytes >= 0 else (ShardFile(path, -1, 0),)
+            file = self.file(path) if nbytes >= 0 else StoredFile(path, -1, 0)
             end = min(nbytes, file.nbytes) if nbytes >= 0 else -1
             return store.read(RemoteObject(key, *file[1:]), 0, end)
         except DatasetError as error:
             raise OSError(str(error)) from error
 
-    def fetch(self, wanted: Sequence[tuple[ShardFile, Ranges]]) -> None:
-        """Have bytes of shards fetched together, which are read next."""
+    def fetch(self, wanted: Sequence[tuple[StoredFile, Ranges]]) -> None:
+        """See Files."""
         asked: dict[Store, list[tuple[RemoteObject, Ranges]]] = {}
         for file, ranges in wanted:
             if is_url(file.path) and ranges:
@@ -225,7 +308,7 @@ class RemoteFiles(Files):
             store.fetch(parts)
 
     def is_given_anew(
-        self, file: ShardFile, ranges: Sequence[tuple[int, int]], error: Exception
+        self, file: StoredFile, ranges: Sequence[tuple[int, int]], error: Exception
     ) -> bool:
         """See Files: it is not where the store itself has failed."""
         if not is_url(file.path) or hasattr(error, "kind"):
@@ -238,7 +321,7 @@ class RemoteFiles(Files):
         """See Files."""
         return Store("", {}, self.cache).stats()
 
-    def expect(self, groups: list[list[ShardFile]], then: list[list[ShardFile]]) -> None:
+    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
         """See Files."""
         roots = dict.fromkeys(split_url(file.path)[0] for file in _urls_in(*groups, *then))
         for root in roots:
@@ -260,11 +343,41 @@ class RemoteFiles(Files):
             self.at(f"{root}/")[0].order(name, list(objects), now, later)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stores": {}, "_known": {}}
+        return {**self.__dict__, "_stores": {}, "_known": {}, "_trees": {}}
+
+
+class _Tree:
+    """The folders that addresses of objects name, and the names of the objects in each."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        names: dict[str, list[str]] = {}
+        for url in urls:
+            folder, _, name = url.rpartition("/")
+            if name:  # others stand for the folder alone
+                names.setdefault(folder, []).append(name)
+        self._names = names
+        self._folders = sorted(names)
+
+    def below(self, folder: str) -> dict[str, list[str]]:
+        """Return the names in a folder and in those below it."""
+        inner = self._run(f"{folder}/")
+        chosen = [folder, *inner] if folder in self._names else inner
+        return {each: self._names[each] for each in chosen}
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder."""
+        start = len(folder) + 1
+        return sorted({each[start:].partition("/")[0] for each in self._run(f"{folder}/")})
+
+    def _run(self, begin: str) -> list[str]:
+        """Return the folders that begin so."""
+        first = bisect.bisect_left(self._folders, begin)
+        last = bisect.bisect_left(self._folders, f"{begin}\U0010ffff", first)
+        return self._folders[first:last]
 
 
 class RemoteBytes(StoredBytes):
-    """The bytes of a shard in a store, or what it is decompressed to.
+    """The bytes of an object, or what it is decompressed to.
 
     Args:
         file: of it: its address, bytes, and the number of its version.
@@ -274,7 +387,7 @@ class RemoteBytes(StoredBytes):
     """
 
     def __init__(
-        self, file: ShardFile, content: bytes | None, store: Store, of: RemoteObject
+        self, file: StoredFile, content: bytes | None, store: Store, of: RemoteObject
     ) -> None:
         self.path, self.nbytes = file.path, file.nbytes if content is None else len(content)
         self.unpacked_nbytes = 0 if content is None else len(content)
@@ -336,7 +449,7 @@ class _RawObject(io.RawIOBase):
         return len(found)
 
 
-def _urls_in(*groups: list[ShardFile]) -> list[ShardFile]:
+def _urls_in(*groups: list[StoredFile]) -> list[StoredFile]:
     """Return those files of some groups that lie in stores."""
     return [file for group in groups for file in group if is_url(file.path)]
 
