@@ -30,7 +30,7 @@ _DATA = (
 )
 _WORKER = (*_DATA, "policy", "log", "exceptions", "orders", "worker")
 _ENGINE = (
-    *(*_WORKER, "caching", "streams", "processes", "cluster", "collate"),
+    *(*_WORKER, "caching", "streams", "stores", "processes", "cluster", "collate"),
     *("frameworks", "engine"),
 )
 
@@ -60,6 +60,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "worker": tuple(room for room in _WORKER if room != "worker"),
     "caching": _WORKER,
     "streams": _WORKER,
+    "stores": _DATA,
     "processes": _WORKER,
     "cluster": (*_WORKER, "processes", "_version"),
     "frameworks": (*_CORE, "data"),
@@ -68,8 +69,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
-    "stores": (*_CORE, "available_memory"),
-    "shards": (*_ENGINE, "images", "observe", "loader", "stores"),
+    "shards": (*_ENGINE, "images", "observe", "loader"),
     "compat": (*_ENGINE, "formats", "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "shards", "_version", "the face"),
 }

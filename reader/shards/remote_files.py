@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.shards.formats.stored import Files, ShardFile, StoredBytes
 from reader.shards.paths import by_number, expanded
 from reader.stores.client import Ranges, RemoteObject, Store
-from reader.stores.shard_cache import ShardCache
+from reader.stores.shard_cache import CacheUse, ShardCache
 from reader.stores.urls import is_url, split_url
 
 __all__ = ["RemoteFiles", "files_for"]
@@ -65,8 +66,10 @@ class RemoteFiles(Files):
         options: of the stores' clients.
     """
 
+    use: CacheUse
+
     def __init__(self, cache: ShardCache, options: dict[str, Any]) -> None:
-        self.cache = cache
+        self.use = CacheUse(cache, secrets.token_hex(8))
         self._options = options
         self._stores: dict[str, Store] = {}
         self._known: dict[str, ShardFile] = {}  # of what was listed
@@ -76,7 +79,7 @@ class RemoteFiles(Files):
         root, key = split_url(url)
         store = self._stores.get(root)
         if store is None:
-            store = self._stores[root] = Store(root, self._options, self.cache)
+            store = self._stores[root] = Store(root, self._options, self.use)
         return store, key
 
     def named(self, part: str) -> list[str]:
@@ -242,9 +245,9 @@ class RemoteFiles(Files):
         store.forget(RemoteObject(key, *file[1:]), ranges)
         return True
 
-    def fetch_stats(self) -> dict[str, int]:
+    def fetch_stats(self) -> dict[str, Any]:
         """See Files."""
-        return Store("", {}, self.cache).stats()
+        return Store("", {}, self.use).stats()
 
     def expect(self, groups: list[list[ShardFile]], then: list[list[ShardFile]]) -> None:
         """See Files."""

@@ -8,15 +8,18 @@ while, and read again without asking.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import os
+import socket
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
 from reader.stores.messages import receive, send
-from reader.stores.shard_cache import ShardCache, connected, of_thread
+from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
 __all__ = ["Ranges", "RemoteObject", "Store"]
 
@@ -25,6 +28,7 @@ _MOST_HELD_NBYTES = 256 << 20
 _ATTEMPTS = 20  # of a request whose process was killed
 _AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
+_TOLD_NBYTES, _TOLD_S = 4 << 20, 0.25  # of what was read, and not said yet
 _CONNECTION = "connection"  # what a thread has of a cache
 
 _REMEDIES = {
@@ -98,6 +102,8 @@ class _Connection:
         self._held: dict[_Held, None] = {}  # the oldest first
         self._of: dict[str, _Pieces] = {}
         self._nbytes = 0
+        self._read: dict[str, int] = {}  # bytes, by their stores, that the process does not know of
+        self._told_s = time.monotonic()
 
     def ask(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         """Return the answer. EOFError, OSError: the process has ended."""
@@ -113,9 +119,22 @@ class _Connection:
         """Return the number by which the process knows a store."""
         number = self._stores.get(store.identity)
         if number is None:
-            answer, _ = self.ask({"do": "store", "root": store.root, "options": store.options})
+            about = {"root": store.root, "options": store.options, "use": store.use}
+            answer, _ = self.ask({"do": "store", **about})
             number = self._stores[store.identity] = store.checked(answer)["store"]
         return number
+
+    def note_read(self, store: Store, nbytes: int) -> None:
+        """Note that bytes were read; of some, or after a while, the process is told."""
+        self._read[store.identity] = read = self._read.get(store.identity, 0) + nbytes
+        if read >= _TOLD_NBYTES or time.monotonic() - self._told_s >= _TOLD_S:
+            self._told_s = time.monotonic()
+            for identity, count in self._read.items():
+                if identity in self._stores:
+                    about = {"store": self._stores[identity], "nbytes": count}
+                    with contextlib.suppress(OSError):  # it has no time, or has ended
+                        send(self._socket, {"do": "given", **about}, flags=socket.MSG_DONTWAIT)
+            self._read.clear()
 
     def held(self, name: str, place: int) -> _Held | None:
         """Return the piece that has a byte of an object, if it is here."""
@@ -194,12 +213,12 @@ class Store:
     Args:
         root: of it, such as "s3://bucket".
         options: of its client.
-        cache: where bytes are kept.
+        use: where bytes are kept, and the name by which reads are counted.
     """
 
-    def __init__(self, root: str, options: dict[str, Any], cache: ShardCache) -> None:
-        self.root, self.options, self.cache = root, options, cache
-        self.identity = json.dumps([root, options], sort_keys=True, default=repr)
+    def __init__(self, root: str, options: dict[str, Any], use: CacheUse) -> None:
+        self.root, self.options, (self.cache, self.use) = root, options, use
+        self.identity = json.dumps([root, options, self.use], sort_keys=True, default=repr)
 
     def listed(self, prefix: str) -> list[RemoteObject]:
         """Return all objects below a prefix, by key. DatasetError: they cannot be listed."""
@@ -229,7 +248,7 @@ class Store:
         message = {"do": "order", "name": name, "objects": objects, "groups": groups, "then": then}
         self._asked(message)
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Return what was fetched and kept by the process, for all who use the cache."""
         return self._asked(_STATS)[0]
 
@@ -255,6 +274,7 @@ class Store:
                 raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
             parts.append(part)
             at += count
+        self._connection().note_read(self, at - begin)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def fetch(
@@ -311,6 +331,8 @@ class Store:
         finally:
             for fd in left:  # one before has changed
                 os.close(fd)
+        if answer["is_short"]:
+            self.cache.warn_short()
         return {of: said[0] for of, said in zip(objects, answer["objects"], strict=True)}
 
     def checked(self, answer: dict[str, Any]) -> dict[str, Any]:

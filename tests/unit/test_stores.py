@@ -236,6 +236,9 @@ def test_errors_of_stores_have_no_address_in_them() -> None:
     [
         ({"limit": "1MB"}, "limit must be 64 MiB or more"),
         ({"limit": "much"}, "limit must be a number of bytes"),
+        ({"limit": "1GB", "ahead": "2GB"}, "ahead must be at most limit=1000000000, got '2GB'"),
+        ({"ahead": "far"}, "ahead must be a number of bytes, got 'far'"),
+        ({"ahead": -1}, "ahead must be"),
         ({"path": "s3://bucket"}, "path must be the path of a file or folder"),
         ({"path": ""}, "path must be the path of a folder"),
     ],

@@ -16,6 +16,7 @@ from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
 from reader.images.image_files import names_below
 from reader.shards.paths import files_in, named
+from reader.stores.shard_cache import CacheUse
 
 __all__ = ["Files", "ShardFile", "StoredBytes", "inner_path", "json_of", "shard_file"]
 
@@ -80,7 +81,13 @@ def inner_path(folder: str, name: str) -> str:
 
 
 class Files:
-    """How the files of a set are found and read: those of this machine."""
+    """How the files of a set are found and read: those of this machine.
+
+    Attributes:
+        use: of a cache, for files of stores; None: there are none.
+    """
+
+    use: CacheUse | None = None
 
     def named(self, part: str) -> list[str]:
         """Return the files and folders that a path or pattern names. See `reader.shards.paths`."""
@@ -148,7 +155,7 @@ class Files:
             found += [name if part == os.curdir else f"{part}/{name}" for name in names]
         return found
 
-    def fetch_stats(self) -> dict[str, int]:
+    def fetch_stats(self) -> dict[str, Any]:
         """Return what was fetched. See `Shards.fetch_stats`."""
         return {}
 
