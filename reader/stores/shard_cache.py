@@ -27,7 +27,7 @@ from reader.errors import ConfigError, DatasetError, got
 from reader.files import PrivateFolder, holder_of
 from reader.stores.messages import receive, send, user_of
 
-__all__ = ["CacheUse", "ShardCache", "connected", "counts_of", "of_thread"]
+__all__ = ["CacheUse", "ShardCache", "connected", "counts_at", "counts_of", "of_thread"]
 
 _LEAST = 64 << 20  # bytes: of some extents on their way at once
 _AUTO = "auto"
@@ -142,7 +142,7 @@ class ShardCache:
             raise DatasetError(self._refusal(error)) from error
         end = time.monotonic() + _PATIENCE_S
         while True:
-            running = self._to_running(lock)
+            running = _running_at(lock, self._folder)
             if running is not None:
                 self._compare(running[1])
                 return running[0]
@@ -167,34 +167,6 @@ class ShardCache:
         self._fd = os.memfd_create(self._name, os.MFD_CLOEXEC)
         self._lock = f"/proc/{os.getpid()}/fd/{self._fd}"
         return self._lock
-
-    def _to_running(
-        self, lock: str, patience_s: float | None = None
-    ) -> tuple[socket.socket, dict[str, Any]] | None:
-        """Return a connection to the process that runs, and what it says; None: none does."""
-        try:
-            said = json.loads(Path(lock).read_bytes() or b"{}")
-        except (OSError, ValueError):
-            return None
-        if not isinstance(said, dict) or not isinstance(said.get("address"), str):
-            return None
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        found.settimeout(patience_s)
-        try:
-            if self._folder is None:
-                found.connect(b"\0" + said["address"].encode())
-            else:
-                place = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:  # the folder's own path may be too long for a socket
-                    found.connect(f"/proc/self/fd/{place}/{os.path.basename(said['address'])}")  # noqa: PTH119
-                finally:
-                    os.close(place)
-            if user_of(found) != os.getuid():
-                raise PermissionError("it is of another user")
-        except OSError:
-            found.close()
-            return None
-        return found, said
 
     def _compare(self, said: dict[str, Any]) -> None:
         """Warn, once, of options that differ from those of the process that runs."""
@@ -326,16 +298,61 @@ def counts_of(cache: ShardCache, uses: Sequence[str] | None) -> dict[str, Any]:
         uses: the names of those whose reads are counted; None: of all.
     """
     of = None if uses is None else tuple(uses)
+    found = None
+    with contextlib.suppress(OSError):  # of a folder that is gone
+        found = counts_at(cache._lock_path(), cache._folder, uses)
+    if found is None:
+        return {**cache._counts.get(of, {}), "is_running": False}
+    cache._counts[of] = found
+    return {**found, "is_running": True}
+
+
+def counts_at(
+    lock: str, folder: str | None, uses: Sequence[str] | None = None
+) -> dict[str, Any] | None:
+    """Return the counts of the process that has a lock; None: none answers within a second.
+
+    Args:
+        lock: the path of the file.
+        folder: of the cache; None: it is in memory.
+        uses: the names of those whose reads are counted; None: of all.
+    """
+    found = _running_at(lock, folder, _SOON_S)
+    if found is None:
+        return None
+    with found[0] as connection, contextlib.suppress(EOFError, OSError):  # it ends just now
+        send(connection, {"do": "stats", "uses": uses})
+        return receive(connection)[0]
+    return None
+
+
+def _running_at(
+    lock: str, folder: str | None, patience_s: float | None = None
+) -> tuple[socket.socket, dict[str, Any]] | None:
+    """Return a connection to the process that has a lock, and what it says; None: none runs."""
     try:
-        found = cache._to_running(cache._lock_path(), _SOON_S)
-        if found is not None:
-            with found[0] as connection:
-                send(connection, {"do": "stats", "uses": uses})
-                cache._counts[of], _ = receive(connection)
-            return {**cache._counts[of], "is_running": True}
-    except (EOFError, OSError):  # it ends just now, or is stopped
-        pass
-    return {**cache._counts.get(of, {}), "is_running": False}
+        said = json.loads(Path(lock).read_bytes() or b"{}")
+    except (OSError, ValueError):
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("address"), str):
+        return None
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    found.settimeout(patience_s)
+    try:
+        if folder is None:
+            found.connect(b"\0" + said["address"].encode())
+        else:
+            place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:  # the folder's own path may be too long for a socket
+                found.connect(f"/proc/self/fd/{place}/{os.path.basename(said['address'])}")  # noqa: PTH119
+            finally:
+                os.close(place)
+        if user_of(found) != os.getuid():
+            raise PermissionError("it is of another user")
+    except OSError:
+        found.close()
+        return None
+    return found, said
 
 
 def _as_ahead(ahead: Any, limit: int) -> int | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -27,6 +28,8 @@ from reader import (
     Subset,
 )
 from reader import write_shards as write
+from reader.observe.running import watch_loaders
+from reader.observe.top import show_top, table_of
 from reader.stores.shard_cache import connected
 from tests.processes import Program, wait_until
 from tests.stores.proxy import Proxy, Rule, faulty
@@ -228,6 +231,28 @@ def test_a_profile_of_a_script_names_the_network(
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "bytes of the store. The network gives " in done.stderr
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_top_has_a_line_for_the_network(has_folder: bool, server: S3Server, tmp_path: Path) -> None:
+    cache = ShardCache(tmp_path / "cache" if has_folder else None, "100MB")
+    shards = Shards("s3://large", store=options(server), cache=cache)
+    other = Shards("s3://sets/mds", store=options(server))  # nobody's that is looked at
+    how: dict[str, Any] = {"batch_size": 8, "collate_fn": list, "num_workers": 2}
+    with DataLoader(shards, shuffle=True, seed=0, **how) as loader:
+        next(batches := iter(loader))
+        (view,) = watch_loaders([os.getpid()], 0.2)
+        assert view.fetcher is not None
+        assert view.fetcher.pid == shards.fetch_stats()["pid"] != other.fetch_stats()["pid"]
+        assert set(view.fetcher.users) >= {os.getpid()}
+        assert 0 < view.fetcher.kept_bytes <= view.fetcher.limit_bytes == 100_000_000
+        assert f"\nnetwork: process {view.fetcher.pid} fetches " in table_of([view, view])
+        assert table_of([view, view]).count("network: ") == 1
+        out = io.StringIO()
+        assert show_top(os.getpid(), 0.1, is_once=True, is_json=True, out=out) == 0
+        (found,) = json.loads(out.getvalue())
+        assert found["fetcher"]["pid"] == view.fetcher.pid
+        del batches
 
 
 # -- ahead ------------------------------------------------------------------------------------
