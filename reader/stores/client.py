@@ -40,6 +40,15 @@ _REMEDIES = {
         " what everybody may read"
     ),
     "expired": "is refused by the store: the credentials have expired. Get new ones, and go on",
+    "no credentials": (
+        "needs credentials, and there are none: set those of an account that may read it (such as"
+        " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or pass store={'skip_signature': True} for"
+        " what everybody may read"
+    ),
+    "certificate": (
+        "has a certificate that is not trusted here: add its authority to those of the machine, or"
+        " pass store={'root_certificate': ...}"
+    ),
     "region": "lies in another region: pass store={'region': ...}, or set AWS_REGION",
     "changed": (
         "has changed since its index was made. Leave objects as they are while they are read, or"
@@ -252,6 +261,10 @@ class Store:
         """Return what was fetched and kept by the process, for all who use the cache."""
         return self._asked(_STATS)[0]
 
+    def probe(self, place: str) -> dict[str, Any]:
+        """Return how soon and how fast a store answers, after some seconds. See `probe`."""
+        return self._asked({"do": "probe", "place": place})[0]
+
     def read(self, of: RemoteObject, begin: int, end: int, is_near: bool = False) -> bytes:
         """Return some bytes of an object; `end` -1: to its end.
 
@@ -345,7 +358,7 @@ class Store:
         key, _, rest = told.partition("': ")
         name = f"'{self.root}/{key[1:]}'" if rest else f"'{self.root}'"
         raised = error(f"{name} {_REMEDIES.get(kind, 'cannot be fetched')} ({rest or told})")
-        raised.kind = kind  # type: ignore[union-attr]
+        raised.kind, raised.told = kind, rest or told  # type: ignore[union-attr]
         raise raised
 
     def _name(self, of: RemoteObject) -> str:

@@ -232,6 +232,40 @@ def test_errors_of_stores_have_no_address_in_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        (
+            "HTTP error: error sending request Debug source: InvalidCertificate(\n UnknownIssuer,",
+            "certificate",
+            "(UnknownIssuer)",
+        ),
+        (
+            "Error performing PUT http://169.254.169.254/latest/api/token - status code: 403",
+            "no credentials",
+            "no role gives them: 403",
+        ),
+        (
+            'HTTP error: error sending request Debug source: message: "Connection refused" SECRET',
+            "later",
+            "error sending request (Connection refused)",
+        ),
+        ("status code: 400: <Error><Code>ExpiredToken</Code>", "expired", "400 ExpiredToken"),
+        (
+            "status code: 301: <Error><Code>PermanentRedirect</Code>",
+            "region",
+            "301 PermanentRedirect",
+        ),
+        ("status code: 404: <Error><Code>NoSuchBucket</Code>", "no bucket", "404 NoSuchBucket"),
+    ],
+)
+def test_errors_of_stores_have_kinds(text: str, kind: str, told: str) -> None:
+    found = failure_of(Exception(text))
+    assert found.kind == kind
+    assert found.told.endswith(told)
+    assert "SECRET" not in found.told
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"limit": "1MB"}, "limit must be 64 MiB or more"),

@@ -17,6 +17,12 @@ __all__ = ["Failure", "Meta", "ObjectStore", "number_of"]
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
+# why there is no connection, in what obstore says for programmers
+_REASONS = (
+    re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w{1,40})"),
+    re.compile(r'"(failed to lookup address[^"]{0,80})"'),
+    re.compile(r'message: "([^"]{1,80})"'),
+)
 _CHUNK = 1 << 18  # bytes: what is lost at most of a transfer that breaks
 _CONNECT, _WHOLE = "10 seconds", "3600 seconds"  # stalls are noticed by who reads
 _LISTED = 1000  # objects of an answer
@@ -31,6 +37,9 @@ _CLIENT_OPTIONS = frozenset(
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
 _EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
+_OF_ROLES = ("169.254.169.254", "metadata.google.internal")  # which give machines credentials
+_REFUSALS = ("PermissionDeniedError", "UnauthenticatedError")
+_OF_OPTIONS = ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError")
 _OF_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
 
 
@@ -38,8 +47,8 @@ class Failure(Exception):
     """What a store refuses, or cannot give.
 
     Args:
-        kind: "missing", "no bucket", "refused", "region", "changed", "range", "option", "later" for
-            what is tried again, or "lasting".
+        kind: "missing", "no bucket", "refused", "expired", "no credentials", "certificate",
+            "region", "changed", "range", "option", "later" for what is tried again, or "lasting".
         told: what it was, without any secret.
     """
 
@@ -127,6 +136,16 @@ class ObjectStore:
         except Exception as error:  # of many types
             raise failure_of(error) from None
 
+    async def first_listed(self, folder: str) -> list[tuple[str, int]]:
+        """Return key and bytes of the first objects in a folder and those below it."""
+        prefix = f"{folder.rstrip('/')}/" if folder else ""
+        try:
+            async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
+                return [(each["path"], each["size"]) for each in part]
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+        return []
+
     async def listed(self, prefix: str) -> list[tuple[str, int, int]]:
         """Return key, bytes and the version's number of all objects below a prefix."""
         found = []
@@ -162,28 +181,24 @@ def failure_of(error: Exception) -> Failure:
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     number, name = int(status[1]) if status else 0, code[1] if code else ""
-    told = _plain(error)
-    if name in _OF_REGION or number == 301:
-        return Failure("region", told)
-    if name in _EXPIRED:
-        return Failure("expired", told)
-    if number in (401, 403) or type(error).__name__ in (
-        "PermissionDeniedError",
-        "UnauthenticatedError",
-    ):
-        return Failure("refused", told)
-    if number == 404 or isinstance(error, FileNotFoundError):
-        is_bucket = name in ("NoSuchBucket", "ContainerNotFound")
-        return Failure("no bucket" if is_bucket else "missing", told)
-    if number == 412:
-        return Failure("changed", told)
-    if number == 416:
-        return Failure("range", told)
-    if number and number not in _LATER:
-        return Failure("lasting", told)
-    if type(error).__name__ in ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError"):
-        return Failure("option", told)
-    return Failure("option" if "builder error" in told else "later", told)
+    told, kind = _plain(error), type(error).__name__
+    is_missing = number == 404 or isinstance(error, FileNotFoundError)
+    is_of_roles = number not in _LATER and any(place in text for place in _OF_ROLES)
+    kinds = (
+        ("certificate", "InvalidCertificate" in text),
+        ("no credentials", is_of_roles),
+        ("region", name in _OF_REGION or number == 301),
+        ("expired", name in _EXPIRED),
+        ("refused", number in (401, 403) or kind in _REFUSALS),
+        ("no bucket", is_missing and name in ("NoSuchBucket", "ContainerNotFound")),
+        ("missing", is_missing),
+        ("changed", number == 412),
+        ("range", number == 416),
+        ("lasting", bool(number) and number not in _LATER),
+        ("option", kind in _OF_OPTIONS or "builder error" in told),
+    )
+    found = next((each for each, is_so in kinds if is_so), "later")
+    return Failure(found, f"no role gives them: {told}" if found == "no credentials" else told)
 
 
 def _plain(error: Exception) -> str:
@@ -192,5 +207,7 @@ def _plain(error: Exception) -> str:
     status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
     if status:
         return " ".join(found[1] for found in (status, code, message) if found)
-    text = text.partition("Debug source")[0]
-    return re.sub(r"https?://\S+", "the store", text).strip().replace("\n", " ")[:300]
+    text, _, source = text.partition("Debug source")
+    reasons = [f"({found[1]})" for each in _REASONS for found in (each.search(source),) if found]
+    plain = re.sub(r"https?://\S+", "the store", text).strip().replace("\n", " ")[:300]
+    return " ".join([plain, *reasons[:1]])

@@ -23,6 +23,7 @@ from typing import Any
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
 from reader.stores.fetcher.object_store import Failure, ObjectStore, number_of
+from reader.stores.fetcher.probe import probe
 from reader.stores.fetcher.transfers import Source, Transfers
 from reader.stores.messages import MOST_FDS, process_of, received, send, user_of
 
@@ -319,6 +320,10 @@ class _Server:
 
         found = await asyncio.gather(*(meta(*each) for each in objects))
         await client.send({"objects": found})
+
+    async def _do_probe(self, client: _Client, store: int, place: str) -> None:
+        """Answer with how soon and how fast a store answers: see `probe`."""
+        await client.send(await probe(client.sources[store][1].store, place))
 
     async def _do_list(self, client: _Client, store: int, prefix: str) -> None:
         """Answer with key, bytes and the version's number of all objects below a prefix."""
