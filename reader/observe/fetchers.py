@@ -17,8 +17,14 @@ from typing import Any
 from reader.cgroups import PROC
 from reader.stores.shard_cache import counts_at
 
-__all__ = ["FetcherCounts", "FetcherView", "fetcher_counts", "fetcher_of"]
+__all__ = ["FetcherCounts", "FetcherView", "fetcher_counts", "fetchers_of"]
 
+_RATES = {
+    "bytes_per_s": "bytes",
+    "requests_per_s": "requests",
+    "given_per_s": "given",
+    "waiting": "wait_s",
+}
 _MAIN = b"reader.stores.fetcher.main"
 
 
@@ -69,33 +75,23 @@ def fetcher_counts(proc: Path = PROC) -> FetcherCounts:
     return FetcherCounts(time.monotonic(), found)
 
 
-def fetcher_of(
-    before: FetcherCounts, after: FetcherCounts, users: Sequence[int]
-) -> FetcherView | None:
-    """Return what the process that fetches for some programs did; None: none does.
+def fetchers_of(
+    users: Sequence[int], before: FetcherCounts, after: FetcherCounts
+) -> tuple[FetcherView, ...]:
+    """Return what the processes that fetch for some programs did, one for each cache.
 
     Args:
+        users: the programs, and their workers.
         before: the counts at first.
         after: those at the end.
-        users: the programs, and their workers.
     """
+    span_s = max(after.at_s - before.at_s, 1e-9)
+    found = []
     for pid, now in after.by_pid.items():
         if not set(users) & set(now["users"]):
             continue
-        span_s = max(after.at_s - before.at_s, 1e-9)
-        then = before.by_pid.get(pid, {})
-        added = {
-            name: max(0.0, now[name] - then.get(name, now[name]))
-            for name in ("bytes", "requests", "given", "wait_s")
-        }
-        return FetcherView(
-            pid,
-            tuple(now["users"]),
-            added["bytes"] / span_s,
-            added["requests"] / span_s,
-            added["given"] / span_s,
-            added["wait_s"] / span_s,
-            now["kept"],
-            now["limit"],
-        )
-    return None
+        then = before.by_pid.get(pid, now)
+        rates = {rate: max(0.0, now[name] - then[name]) / span_s for rate, name in _RATES.items()}
+        kept = {"kept_bytes": now["kept"], "limit_bytes": now["limit"]}
+        found.append(FetcherView(pid, tuple(now["users"]), **rates, **kept))
+    return tuple(found)

@@ -24,7 +24,7 @@ from reader._core.memory.arena_view import (
 )
 from reader.cgroups import PROC
 from reader.files import open_regular
-from reader.observe.fetchers import FetcherCounts, FetcherView, fetcher_counts, fetcher_of
+from reader.observe.fetchers import FetcherCounts, FetcherView, fetcher_counts, fetchers_of
 from reader.worker_clock import own_bytes
 
 __all__ = ["LoaderView", "programs_with_loaders", "watch_loaders"]
@@ -49,7 +49,7 @@ class LoaderView:
         longest_s: for how long the slowest worker has been making its batch.
         owned_bytes: memory of batches.
         worker_bytes: private memory of the workers.
-        fetcher: the process that fetches its shards from stores; None: there is none.
+        fetchers: the processes that fetch shards from stores for the program, one for each cache.
     """
 
     pid: int
@@ -63,7 +63,7 @@ class LoaderView:
     longest_s: float
     owned_bytes: int
     worker_bytes: int
-    fetcher: FetcherView | None = None
+    fetchers: tuple[FetcherView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _view(
         owned_bytes=last.header.owned_bytes,
         # workers on other machines have one process here, the lander
         worker_bytes=sum(own_bytes(each, proc) for each in {heap.pid for heap in workers} - {pid}),
-        fetcher=fetcher_of(*fetched, [pid, *(heap.pid for heap in workers)]),
+        fetchers=fetchers_of([pid, *(heap.pid for heap in workers)], *fetched),
     )
 
 

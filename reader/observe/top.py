@@ -64,7 +64,7 @@ def table_of(views: Sequence[LoaderView]) -> str:
         f"  {printable(view.command)}"
         for view in views
     ]
-    fetchers = {view.fetcher.pid: view.fetcher for view in views if view.fetcher is not None}
+    fetchers = {each.pid: each for view in views for each in view.fetchers}
     return "\n".join([head, *lines, *map(_line_of, fetchers.values())])
 
 
