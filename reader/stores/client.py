@@ -138,12 +138,11 @@ class _Connection:
         self._read[store.identity] = read = self._read.get(store.identity, 0) + nbytes
         if read >= _TOLD_NBYTES or time.monotonic() - self._told_s >= _TOLD_S:
             self._told_s = time.monotonic()
-            for identity, count in self._read.items():
-                if identity in self._stores:
-                    about = {"store": self._stores[identity], "nbytes": count}
-                    with contextlib.suppress(OSError):  # it has no time, or has ended
-                        send(self._socket, {"do": "given", **about}, flags=socket.MSG_DONTWAIT)
-            self._read.clear()
+            for identity in [each for each in self._read if each in self._stores]:
+                about = {"store": self._stores[identity], "nbytes": self._read[identity]}
+                with contextlib.suppress(OSError):  # it has no time now, or has ended
+                    send(self._socket, {"do": "given", **about}, flags=socket.MSG_DONTWAIT)
+                    del self._read[identity]
 
     def held(self, name: str, place: int) -> _Held | None:
         """Return the piece that has a byte of an object, if it is here."""
