@@ -45,7 +45,7 @@ def add_shards(commands: Any) -> None:
         "Write the samples of shards in another format, in their order. A run that was ended is"
         " started again with the same arguments: it goes on where the other stopped.",
     )
-    convert.add_argument("target", help="the folder of the new shards")
+    convert.add_argument("target", help="the folder of the new shards, or its address in a store")
     convert.add_argument("--to", required=True, metavar="FORMAT", help="mds, tar, tfrecord, ...")
     convert.add_argument("--shard-size", default="64MB", metavar="SIZE", help="64MB by default")
     convert.add_argument("--compression", metavar="HOW", help="zstd or gz; else none")

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import importlib.util
 import io
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.shards.formats.stored import Files, ShardFile, StoredBytes
 from reader.shards.paths import by_number, expanded
-from reader.stores.client import Ranges, RemoteObject, Store
+from reader.stores.client import Ranges, RemoteObject, Store, store_options
 from reader.stores.shard_cache import CacheUse, ShardCache
 from reader.stores.urls import is_url, split_url
 
@@ -38,11 +37,9 @@ def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
     """
     if cache is not None and not isinstance(cache, ShardCache):
         raise ConfigTypeError(f"cache must be a reader.ShardCache, got {got(cache)}")
-    if store is not None and not isinstance(store, Mapping):
-        raise ConfigTypeError(
-            f"store must be a dict of options, such as {{'region': 'eu-west-1'}}, got {got(store)}"
-        )
-    if not any(map(is_url, paths)):
+    url = next(filter(is_url, paths), None)
+    options = store_options(store, url)
+    if url is None:
         if store is not None or cache is not None:
             name = "store" if store is not None else "cache"
             raise ConfigError(
@@ -50,12 +47,7 @@ def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
                 " of this machine: leave it out"
             )
         return Files()
-    if importlib.util.find_spec("obstore") is None:  # which is never imported here
-        raise ConfigError(
-            f"{next(filter(is_url, paths))!r} is read by obstore, which is not installed. Run: pip"
-            ' install "lodreader[remote]"'
-        )
-    return RemoteFiles(ShardCache() if cache is None else cache, dict(store or {}))
+    return RemoteFiles(ShardCache() if cache is None else cache, options)
 
 
 class RemoteFiles(Files):

@@ -1,37 +1,32 @@
 """Write samples as shards, in parallel and in order; go on where a killed program has stopped.
 
-Imports the loader, which runs the encoding in workers. A shard is written under another name and
-moved to its place when it is whole; then a line in the folder's journal says so. What the journal
-does not name is written again, with the same bytes. Its first line says what is written.
+Imports the loader, which runs the encoding in workers, and the folders. When a shard is whole, a
+line in the folder's journal says so. What the journal does not name is written again, with the same
+bytes. Its first line says what is written.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import hashlib
 import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from reader.checks import as_byte_size, as_folder, as_int
+from reader.checks import as_byte_size, as_int
 from reader.data.dataset import Dataset
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, ReaderError, got
-from reader.files import locked, new_file, open_regular
 from reader.loader import DataLoader
 from reader.shards.encoders import Encoder, encoder_for
 from reader.shards.formats.compression import required_pyarrow
-from reader.shards.formats.stored import json_of
+from reader.shards.shard_folders import JOURNAL, ShardFolder, folder_for, sum_of
 
 __all__ = ["MANIFEST", "write_shards"]
 
-_JOURNAL, MANIFEST, _INDEX = ".reader-journal.jsonl", "manifest.json", "index.json"
+MANIFEST, _INDEX = "manifest.json", "index.json"
 _AT_ONCE = 16  # samples of a task of a worker
-_PATIENCE_S = 10.0  # workers of a program that was killed hold its lock until they end
 _PACKED = {"gz": ".gz", "zstd": ".zstd"}
 _ANOTHER = "pass the same samples, or a new folder"
 
@@ -46,8 +41,9 @@ def write_shards(
     columns: Mapping[str, str] | None = None,
     num_workers: int = 0,
     progress: bool = False,
+    store: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write samples as shards into a folder; return how many there are.
+    """Write samples as shards into a folder, or into a store; return how many there are.
 
     The order is that of the samples. A call that was ended, by SIGKILL too, is repeated with the
     same arguments: it keeps the shards that are whole, and writes the rest with the same bytes.
@@ -60,7 +56,8 @@ def write_shards(
             same samples when a call is repeated.
             A sample is a dict; of "jsonl" it is anything that JSON holds. Samples of "mds" and
             "parquet" have the fields of the first one, and values of the same types.
-        path: of the folder, which is made if it is missing.
+        path: of the folder, which is made if it is missing; or the address of one in an object
+            store, such as "s3://bucket/folder", "gs://..." or "az://container/folder".
         format: "mds", "tar", "tfrecord", "parquet" or "jsonl".
         shard_size: how many bytes a shard has at most before it is compressed, such as "64MB"; a
             sample that is larger is a shard by itself. Of "parquet" the bytes of its rows count
@@ -70,13 +67,15 @@ def write_shards(
         columns: of "mds": the encoding of each column by name; None: what the first sample has.
         num_workers: how many processes fetch and encode samples; for an iterable 0.
         progress: whether to show a bar, by tqdm.
+        store: options of the store's client, as for `Shards`.
 
     Raises:
         ConfigError, ConfigTypeError: an argument is invalid, the folder has other shards, or it
-            cannot be written to, such as a disk that is full.
+            cannot be written to: a disk is full, a store refuses it or cannot be reached, another
+            process writes to it.
         DatasetError: a sample cannot be fetched or encoded; it is named.
     """
-    as_folder("path", path)
+    folder = folder_for(path, store)
     encoder = encoder_for(format, columns, compression)
     size = as_byte_size("shard_size", shard_size)
     if encoder.most_nbytes is not None and size > encoder.most_nbytes:
@@ -92,7 +91,6 @@ def write_shards(
             f"num_workers={workers} is for datasets with indices, and {got(samples)} has none:"
             " leave it out, or pass a list"
         )
-    folder = Path(os.path.expanduser(os.fsdecode(path)))  # noqa: PTH111
     known = None if is_stream else len(samples)
     source = _fetched(samples, is_stream)
     first = list(itertools.islice(source, 1))
@@ -100,7 +98,7 @@ def write_shards(
         raise ConfigError("there is no sample to write")
     said = {"format": format, "shard_size": size, "compression": compression, "columns": columns}
     said |= {"samples": known, "first": _look_at_first(encoder, first[0])}
-    with _only_writer(folder):
+    with folder.only_writer():
         journal = _Journal(folder, {**said, "types": encoder.columns})
         done = sum(each["samples"] for each in journal.shards)
         if is_stream:  # a generator gives its first sample once
@@ -123,37 +121,6 @@ def write_shards(
         for group in _groups(records, encoder, size):
             journal.add(encoder, group, packed)
         return journal.finish(encoder, packed)
-
-
-@contextlib.contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Make the folder, and let one process at a time write to it.
-
-    The system drops the lock of a process that ends, so that none is left behind. Where the file
-    system has no locks, nothing is told.
-
-    Raises:
-        ConfigError: it cannot be made, or another process writes to it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _not_written(folder, error) from error
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, fd)
-        try:
-            stack.enter_context(locked(fd, _PATIENCE_S))
-        except TimeoutError as error:
-            raise ConfigError(
-                f"another process writes shards to '{folder}': {error}. Let one process write"
-                " them, such as that of rank 0, or end that one, or pass another folder"
-            ) from error
-        yield
-
-
-def _not_written(folder: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"shards cannot be written to '{folder}': {error}")
 
 
 def _whole_compression(form: str, compression: str | None) -> str | None:
@@ -191,7 +158,7 @@ def _look_at_first(encoder: Encoder, sample: Any) -> str:
     """
     try:
         encoder.look_at(sample)
-        return _sum(encoder.shard([_encoded(encoder, sample, 0)]))
+        return sum_of(encoder.shard([_encoded(encoder, sample, 0)]))
     except ReaderError:
         raise
     except Exception as error:  # of many types
@@ -258,7 +225,9 @@ def _encoded_by_workers(samples: Any, encoder: Encoder, done: int, workers: int)
             yield from batch
 
 
-def _counted(records: Iterator[bytes], done: int, finished: int, folder: Path) -> Iterator[bytes]:
+def _counted(
+    records: Iterator[bytes], done: int, finished: int, folder: ShardFolder
+) -> Iterator[bytes]:
     """Yield records. ConfigError: a finished folder has another number of samples."""
     count = done
     for record in records:
@@ -273,7 +242,7 @@ def _counted(records: Iterator[bytes], done: int, finished: int, folder: Path) -
         raise _fewer(folder, finished, count)
 
 
-def _fewer(folder: Path, written: int, count: int) -> ConfigError:
+def _fewer(folder: ShardFolder, written: int, count: int) -> ConfigError:
     return ConfigError(
         f"the folder '{folder}' has shards of {written:,} samples, and there are {count:,}:"
         f" {_ANOTHER}"
@@ -323,70 +292,74 @@ class _Journal:
         finished: how many samples the folder has, if an earlier call came to its end.
     """
 
-    def __init__(self, folder: Path, said: dict[str, Any]) -> None:
+    def __init__(self, folder: ShardFolder, said: dict[str, Any]) -> None:
         self._folder, self._said = folder, said
         self.shards: list[dict[str, Any]] = []
         self.finished: int | None = None
-        self._place = folder / _JOURNAL
-        try:
-            names = {each.name for each in folder.iterdir()}
-            content = _content(self._place) if _JOURNAL in names else b""
-        except OSError as error:
-            raise _not_written(folder, error) from error
+        self._begun = self._samples = 0  # shards and samples, with those on their way
+        names = folder.names()
+        content = folder.content(JOURNAL) if JOURNAL in names else b""
         if not content:
-            others = {each for each in names if not each.endswith(".draft") and each[0] != "."}
+            others = {each for each in names if each[0] != "."}
             if others:
                 raise ConfigError(
                     f"the folder '{folder}' has {len(others)} files, such as {min(others)!r}:"
                     " pass a new folder"
                 )
-            self._write(_JOURNAL, _line(said))
+            self._head = said
+            folder.log([said], 1)
             return
-        head, *lines = self._lines(content)
-        self._compare(head)
+        self._head, *lines = self._lines(content)
+        self._compare(self._head)
         if MANIFEST in names:
             self.finished = self._finished_count()
         seen: set[str] = set()
         for line in lines:  # two of a name: two programs wrote at once, where there are no locks
-            if line["name"] in seen or not self._is_whole(line):
+            if line["name"] in seen or not folder.is_whole(line):
                 break
             seen.add(line["name"])
             self.shards.append(line)
+        self._begun = len(self.shards)
+        self._samples = sum(each["samples"] for each in self.shards)
         if len(self.shards) < len(lines) or not content.endswith(b"\n"):
-            self._write(_JOURNAL, b"".join(map(_line, [head, *self.shards])))
+            folder.log([self._head, *self.shards], len(self.shards) + 1)
 
     def add(self, encoder: Encoder, records: list[bytes], packed: str | None) -> None:
-        """Write a shard."""
-        begin = sum(each["samples"] for each in self.shards)
+        """Write a shard, or begin to."""
+        begin, self._samples = self._samples, self._samples + len(records)
         try:
             content = raw = encoder.shard(records)
         except ConfigError as error:
             raise DatasetError(
                 f"samples {begin:,} to {begin + len(records) - 1:,} cannot be a shard: {error}"
             ) from error
-        name = encoder.name(len(self.shards))
+        name = encoder.name(self._begun)
         line: dict[str, Any] = {"name": name, "samples": len(records)}
         if packed is not None:
             content, line["name"] = _packed(raw, packed), name + _PACKED[packed]
-            line["raw"] = {"name": name, "nbytes": len(raw), "sha256": _sum(raw)}
-        line |= {"nbytes": len(content), "sha256": _sum(content)}
-        self._write(line["name"], content)
-        with _writing(self._place), open(self._place, "ab", opener=open_regular) as file:
-            file.write(_line(line))
-            file.flush()
-            os.fsync(file.fileno())
-        self.shards.append(line)
+            line["raw"] = {"name": name, "nbytes": len(raw), "sha256": sum_of(raw)}
+        line |= {"nbytes": len(content), "sha256": sum_of(content)}
+        self._begun += 1
+        self._log(self._folder.begin(line, content))
 
     def finish(self, encoder: Encoder, packed: str | None) -> int:
-        """Write what describes all shards; return how many there are."""
+        """Write what describes all shards, when they are whole; return how many there are."""
+        self._log(self._folder.rest())
         samples = sum(each["samples"] for each in self.shards)
-        shards = [{key: each[key] for key in each if key != "raw"} for each in self.shards]
+        hidden = ("raw", "version")
+        shards = [{key: each[key] for key in each if key not in hidden} for each in self.shards]
         index = encoder.index(self.shards, packed)
         if index is not None:
-            self._write(_INDEX, json.dumps(index).encode())
+            self._folder.write(_INDEX, json.dumps(index).encode())
         manifest = {"format": self._said["format"], "samples": samples, "shards": shards}
-        self._write(MANIFEST, json.dumps(manifest, indent=1).encode())
+        self._folder.write(MANIFEST, json.dumps(manifest, indent=1).encode())
         return len(self.shards)
+
+    def _log(self, lines: list[dict[str, Any]]) -> None:
+        """Take note of shards that are whole."""
+        if lines:
+            self.shards += lines
+            self._folder.log([self._head, *self.shards], len(lines))
 
     def _lines(self, content: bytes) -> list[dict[str, Any]]:
         """Return the lines that are whole; a program that was killed may leave a part of one.
@@ -401,10 +374,10 @@ class _Journal:
             except (ValueError, RecursionError):
                 said = None
             if not (_is_shard(said) if number else self._is_head(said)):
-                raise self._damaged(f"line {number + 1:,} of '{self._place}'")
+                raise self._damaged(f"line {number + 1:,} of '{self._folder.path_of(JOURNAL)}'")
             found.append(said)
         if not found:
-            raise self._damaged(f"'{self._place}'")
+            raise self._damaged(f"'{self._folder.path_of(JOURNAL)}'")
         return found
 
     def _is_head(self, said: Any) -> bool:
@@ -443,43 +416,13 @@ class _Journal:
             )
 
     def _finished_count(self) -> int:
-        place = self._folder / MANIFEST
-        said = json_of(str(place))
-        if not _has(said, "samples") or type(said["samples"]) is not int:
-            raise self._damaged(f"'{place}'")
-        return int(said["samples"])
-
-    def _is_whole(self, line: dict[str, Any]) -> bool:
-        """Whether the file of a line is there with the bytes that it had."""
-        place = self._folder / line["name"]
         try:
-            if place.stat().st_size != line["nbytes"]:
-                return False
-            return bool(_sum(_content(place)) == line["sha256"])
-        except OSError:
-            return False
-
-    def _write(self, name: str, content: bytes) -> None:
-        """Write a file in one step."""
-        draft = self._folder / f"{name}.draft"
-        with _writing(self._folder / name):
-            with new_file(draft) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._folder / name)
-
-
-@contextlib.contextmanager
-def _writing(place: Path) -> Iterator[None]:
-    """Raise ConfigError, which names the file, where the system refuses to write it."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"'{place}' cannot be written: {error}. Make room on the disk, or let this user write"
-            " there; then repeat the call: it keeps the shards that are whole"
-        ) from error
+            said = json.loads(self._folder.content(MANIFEST))
+        except (ValueError, RecursionError):
+            said = None
+        if not _has(said, "samples") or type(said["samples"]) is not int:
+            raise self._damaged(f"'{self._folder.path_of(MANIFEST)}'")
+        return int(said["samples"])
 
 
 def _has(said: Any, *names: str) -> bool:
@@ -503,22 +446,9 @@ def _is_file(said: Any) -> bool:
     return is_inside and type(said["nbytes"]) is int and isinstance(said["sha256"], str)
 
 
-def _content(path: Path) -> bytes:
-    with open(path, "rb", opener=open_regular) as file:
-        return file.read()
-
-
 def _packed(content: bytes, how: str) -> bytes:
     if how == "gz":
         return gzip.compress(content, mtime=0)
     import pyarrow as pa
 
     return bytes(pa.compress(content, codec="zstd", asbytes=True))
-
-
-def _line(said: dict[str, Any]) -> bytes:
-    return json.dumps(said).encode() + b"\n"
-
-
-def _sum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

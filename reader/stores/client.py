@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import importlib.util
 import json
 import os
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reader.errors import ConfigError, DatasetError
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.messages import receive, send
 from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
-__all__ = ["Ranges", "RemoteObject", "Store"]
+__all__ = ["REMEDIES", "Connection", "Ranges", "RemoteObject", "Store", "store_options"]
 
 _MOST_HELD = 256  # pieces of a thread
 _MOST_HELD_NBYTES = 256 << 20
@@ -31,7 +32,7 @@ _STATS = {"do": "stats"}
 _TOLD_NBYTES, _TOLD_S = 4 << 20, 0.25  # of what was read, and not said yet
 _CONNECTION = "connection"  # what a thread has of a cache
 
-_REMEDIES = {
+REMEDIES = {
     "missing": "is not there: look at the name, and whether the store lists it",
     "no bucket": "lies in a bucket or container that is not there",
     "refused": (
@@ -54,7 +55,7 @@ _REMEDIES = {
         "has changed since its index was made. Leave objects as they are while they are read, or"
         " make the dataset anew"
     ),
-    "option": "cannot be read with these options of store=",
+    "option": "cannot be used with these options of store=",
     "later": (
         "could not be fetched in time: the network or the store fails. Pass store={'timeout': ...},"
         " in seconds, to try for longer"
@@ -97,7 +98,7 @@ class _Pieces:
         self.all: list[_Held] = []
 
 
-class _Connection:
+class Connection:
     """A thread's connection to the process that fetches, and what it was given.
 
     Attributes:
@@ -107,16 +108,28 @@ class _Connection:
     def __init__(self, cache: ShardCache) -> None:
         self.pid = os.getpid()
         self._socket = connected(cache)
-        self._stores: dict[str, int] = {}
         self._held: dict[_Held, None] = {}  # the oldest first
+        self._stores: dict[str, int] = {}
         self._of: dict[str, _Pieces] = {}
         self._nbytes = 0
         self._read: dict[str, int] = {}  # bytes, by their stores, that the process does not know of
         self._told_s = time.monotonic()
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket, by which an answer is waited for."""
+        return self._socket.fileno()
+
     def ask(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         """Return the answer. EOFError, OSError: the process has ended."""
-        send(self._socket, message)
+        self.tell(message)
+        return self.answer()
+
+    def tell(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send a message, whose answer comes later. OSError: the process has ended."""
+        send(self._socket, message, fds)
+
+    def answer(self) -> tuple[dict[str, Any], list[int]]:
+        """Return the answer to the last message. EOFError, OSError: the process has ended."""
         answer, fds = receive(self._socket)
         while not answer.get("is_last", True):  # a packet has few descriptors
             more, more_fds = receive(self._socket)
@@ -173,7 +186,7 @@ class _Connection:
             os.close(piece.fd)
             for old in list(pieces.all):
                 self._release(old)
-            raise DatasetError(f"'{piece.name.rpartition(' ')[0]}' {_REMEDIES['changed']}")
+            raise DatasetError(f"'{piece.name.rpartition(' ')[0]}' {REMEDIES['changed']}")
         if self.holds(piece.name, piece.begin, piece.end):
             os.close(piece.fd)
             return
@@ -208,11 +221,16 @@ class _Connection:
         self._nbytes -= piece.end - piece.begin
         os.close(piece.fd)
 
-    def __del__(self) -> None:
-        for piece in getattr(self, "_held", ()):
+    def close(self) -> None:
+        """Close the socket, and release what was given. Idempotent."""
+        held, self._held = self._held, {}
+        for piece in held:
             os.close(piece.fd)
-        if hasattr(self, "_socket"):
-            self._socket.close()
+        self._socket.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_held"):
+            self.close()
 
 
 class Store:
@@ -352,13 +370,18 @@ class Store:
         kind = answer.get("failure")
         if kind is None:
             return answer
-        told = str(answer.get("told", ""))
         error: type[ConfigError | DatasetError] = ConfigError if kind == "option" else DatasetError
+        raised = error(self.failure_text(answer, REMEDIES.get(kind, "cannot be fetched")))
+        told = str(answer.get("told", ""))
+        raised.kind, raised.told = kind, told.partition("': ")[2] or told  # type: ignore[union-attr]
+        raise raised
+
+    def failure_text(self, answer: dict[str, Any], remedy: str) -> str:
+        """Return what an answer tells of a failure, with the name of the object."""
+        told = str(answer.get("told", ""))
         key, _, rest = told.partition("': ")
         name = f"'{self.root}/{key[1:]}'" if rest else f"'{self.root}'"
-        raised = error(f"{name} {_REMEDIES.get(kind, 'cannot be fetched')} ({rest or told})")
-        raised.kind, raised.told = kind, rest or told  # type: ignore[union-attr]
-        raise raised
+        return f"{name} {remedy} ({rest or told})"
 
     def _name(self, of: RemoteObject) -> str:
         return f"{self.root}/{of.key} {of.version}"
@@ -386,16 +409,39 @@ class Store:
             return self.checked(answer), fds
         raise AssertionError("unreachable")
 
-    def _connection(self) -> _Connection:
+    def _connection(self) -> Connection:
         """Return this thread's connection."""
         mine = of_thread(self.cache)
-        found: _Connection | None = mine.get(_CONNECTION)
+        found: Connection | None = mine.get(_CONNECTION)
         if found is None or found.pid != os.getpid():
-            found = mine[_CONNECTION] = _Connection(self.cache)
+            found = mine[_CONNECTION] = Connection(self.cache)
         return found
 
     def _drop(self) -> None:
         of_thread(self.cache).pop(_CONNECTION, None)
+
+
+def store_options(store: Any, url: str | None) -> dict[str, Any]:
+    """Return the options that a user gives for stores.
+
+    Args:
+        store: them, or None.
+        url: an address of a store; None: nothing lies in one.
+
+    Raises:
+        ConfigError, ConfigTypeError: they are no options, or obstore is not installed.
+    """
+    if store is not None and not isinstance(store, Mapping):
+        raise ConfigTypeError(
+            f"store must be a dict of options, such as {{'region': 'eu-west-1'}}, got {got(store)}"
+        )
+    if (
+        url is not None and importlib.util.find_spec("obstore") is None
+    ):  # which is never imported here
+        raise ConfigError(
+            f'{url!r} needs obstore, which is not installed. Run: pip install "lodreader[remote]"'
+        )
+    return dict(store or {})
 
 
 def _with_store(message: dict[str, Any], number: int) -> dict[str, Any]:

@@ -192,7 +192,10 @@ class ShardCache:
             )
 
     def _to_started(self, lock: str) -> socket.socket | None:
-        """Start a process, and return a connection to it; None: another one has come first."""
+        """Start a process, and return a connection to it.
+
+        None: another one has come first, or somebody has killed it.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = {
             # the last: a program that others run, such as a profile, may lack the folder of this
@@ -222,6 +225,8 @@ class ShardCache:
         except (EOFError, OSError, subprocess.SubprocessError) as error:
             ours.close()
             told = os.pread(errors, _MOST_TOLD, max(0, os.fstat(errors).st_size - _MOST_TOLD))
+            if isinstance(error, EOFError) and not told:  # it was killed
+                return None
             raise DatasetError(
                 "the process that fetches cannot be started:"
                 f" {told.decode(errors='replace').strip() or repr(error)}"

@@ -42,6 +42,7 @@ Kind = Literal[
     "wrong_range",  # Content-Range begins one byte later than it should
     "no_range",  # no Content-Range
     "changed_etag",  # ETag: "changed"
+    "no_conditions",  # requests lose If-Match and If-None-Match; with an `amount` they are refused
 ]
 
 
@@ -124,6 +125,7 @@ def faulty(upstream: str, *rules: Rule, seed: int = 0) -> Iterator[Proxy]:
         yield Proxy(f"http://127.0.0.1:{port}", pid, control)
 
 
+_CONDITION = re.compile(rb"(?im)^if-(?:none-)?match:.*\n")
 _EDITS: dict[Kind, tuple[re.Pattern[bytes], Any]] = {
     "wrong_range": (
         re.compile(rb"(?im)^(content-range: *bytes )(\d+)"),
@@ -334,6 +336,10 @@ class _Client:
         if "refuse" in self._faults:
             self._listener.refuse(self._happens("refuse"))
             return False
+        if "no_conditions" in self._faults:
+            head, count = _CONDITION.subn(b"", head)
+            if not count:
+                del self._faults["no_conditions"]
         if _header(head, b"expect"):
             await self._wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         if (refusal := self._refusal()) is not None:
@@ -368,6 +374,8 @@ class _Client:
         elif "too_many" in self._faults:
             body = ""
             lines = f"429 Too Many Requests\r\nRetry-After: {self._happens('too_many'):.0f}"
+        elif "no_conditions" in self._faults and self._happens("no_conditions"):
+            body, lines = "<Error><Code>NotImplemented</Code></Error>", "501 Not Implemented"
         else:
             return None
         head = f"HTTP/1.1 {lines}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -30,6 +30,7 @@ from urllib.parse import quote
 START_S = 30.0  # how long a server may take to answer
 STEP_S = 0.02
 PUBLIC = "public"  # the name of the bucket that is read without a signature
+ANYBODYS = "anybodys"  # that of the one that is written without one
 _STORES = Path(sys.prefix) / "stores"
 _TAIL_CHARS = 2000
 
@@ -90,7 +91,7 @@ class Server:
 
 @dataclass
 class S3Server(Server):
-    """SeaweedFS; a bucket named `PUBLIC` is read without a signature."""
+    """SeaweedFS; buckets named `PUBLIC` and `ANYBODYS` are read and written without a signature."""
 
     access_key: str = "AKIDOFTESTS"
     secret_key: str = field(default="secret-of-tests", repr=False)
@@ -191,7 +192,8 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     server = S3Server("", 0)
     keys = {"accessKey": server.access_key, "secretKey": server.secret_key}
     owner = {"name": "tests", "credentials": [keys], "actions": ["Admin"]}
-    anybody = {"name": "anonymous", "actions": [f"Read:{PUBLIC}", f"List:{PUBLIC}"]}
+    anybodys = [f"Read:{PUBLIC}", f"List:{PUBLIC}", f"Admin:{ANYBODYS}"]
+    anybody = {"name": "anonymous", "actions": anybodys}
     (folder / "identities.json").write_text(json.dumps({"identities": [owner, anybody]}))
     (folder / "volumes").mkdir(exist_ok=True)
     roles = ["master", "volume", "filer", "s3"]

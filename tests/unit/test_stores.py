@@ -376,9 +376,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(
-        ConfigError, match=r"'s3://bucket/x' is read by obstore.*lodreader\[remote\]"
-    ):
+    with pytest.raises(ConfigError, match=r"'s3://bucket/x' needs obstore.*lodreader\[remote\]"):
         Shards(["/data/x", "s3://bucket/x"])
 
 

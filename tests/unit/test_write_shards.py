@@ -361,7 +361,7 @@ def test_a_damaged_manifest_is_told(tmp_path: Path) -> None:
 def test_a_folder_that_another_process_writes_to_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reader.shards.write_shards._PATIENCE_S", 0.05)
+    monkeypatch.setattr("reader.shards.shard_folders._PATIENCE_S", 0.05)
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

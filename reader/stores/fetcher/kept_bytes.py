@@ -376,6 +376,10 @@ class KeptBytes:
             return True
         return False
 
+    def has_room(self) -> bool:
+        """Whether there is room for much more, although nothing goes."""
+        return self.nbytes < self.limit // 2
+
     def moved(self) -> None:
         """Note that what is read next has changed."""
         self._victims.clear()

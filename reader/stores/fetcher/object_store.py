@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 __all__ = ["Failure", "Meta", "ObjectStore", "number_of"]
@@ -26,6 +27,9 @@ _REASONS = (
 _CHUNK = 1 << 18  # bytes: what is lost at most of a transfer that breaks
 _CONNECT, _WHOLE = "10 seconds", "3600 seconds"  # stalls are noticed by who reads
 _LISTED = 1000  # objects of an answer
+_MOST_SINGLE = 64 << 20  # bytes that one request sends
+_PART, _MOST_PARTS, _PARTS_AT_ONCE = 8 << 20, 9000, 4  # of more; S3 takes 10,000 parts
+_PART_RETRIES = 5  # of each; then the whole object is sent again
 _CLIENT_OPTIONS = frozenset(
     (
         *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers"),
@@ -36,11 +40,19 @@ _CLIENT_OPTIONS = frozenset(
 )
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
-_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
 _OF_ROLES = ("169.254.169.254", "metadata.google.internal")  # which give machines credentials
-_REFUSALS = ("PermissionDeniedError", "UnauthenticatedError")
 _OF_OPTIONS = ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError")
-_OF_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
+_KINDS = {  # of failures, by S3's code, status, or type of obstore's error
+    **dict.fromkeys(
+        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint", 301),
+        "region",
+    ),
+    **dict.fromkeys(("ExpiredToken", "TokenRefreshRequired", "RequestExpired"), "expired"),
+    "ConditionalRequestConflict": "later",
+    **dict.fromkeys((401, 403, "PermissionDeniedError", "UnauthenticatedError"), "refused"),
+    **dict.fromkeys((412, "AlreadyExistsError", "PreconditionError"), "changed"),
+    416: "range",
+}
 
 
 class Failure(Exception):
@@ -48,7 +60,8 @@ class Failure(Exception):
 
     Args:
         kind: "missing", "no bucket", "refused", "expired", "no credentials", "certificate",
-            "region", "changed", "range", "option", "later" for what is tried again, or "lasting".
+            "region", "changed", "range", "option", "later" for what is tried again, or "lasting";
+            of a lease "held", "waiting", "lost" or "no lease".
         told: what it was, without any secret.
     """
 
@@ -65,8 +78,11 @@ class Meta(NamedTuple):
 
 
 def number_of(version: str) -> int:
-    """Return a number for a version, above 0 and below 2**62."""
-    digest = hashlib.blake2b(version.encode(), digest_size=8).digest()
+    """Return a number for a version, above 0 and below 2**62.
+
+    A tag has quotes in a header, and with some stores none in a list.
+    """
+    digest = hashlib.blake2b(version.strip('"').encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 2) or 1
 
 
@@ -99,11 +115,17 @@ class ObjectStore:
         plain = any(str(each).startswith("http://") for each in places)
         if plain:
             client.setdefault("allow_http", True)
-        client = {"connect_timeout": _CONNECT, **client, "timeout": _WHOLE}
+        client = {"connect_timeout": _CONNECT, **client}
+        self._from_url: Any = obstore.store.from_url
+        self._arguments = root, client, config
+        self._store = self._opened(_WHOLE, {"max_retries": 0})
+        self._writing: Any = None
+
+    def _opened(self, timeout: str, retries: dict[str, Any]) -> Any:
+        root, client, config = self._arguments
         try:
-            from_url: Any = obstore.store.from_url
-            self._store = from_url(
-                root, client_options=client, retry_config={"max_retries": 0}, **config
+            return self._from_url(
+                root, client_options={**client, "timeout": timeout}, retry_config=retries, **config
             )
         except Exception as error:  # of many types
             raise Failure("option", _plain(error)) from None
@@ -146,6 +168,83 @@ class ObjectStore:
             raise failure_of(error) from None
         return []
 
+    async def content(self, key: str) -> tuple[bytes, dict[str, str]]:
+        """Return a small object, and what `replaced` takes for its version."""
+        try:
+            found = await self._obstore.get_async(self._store, key)
+            return bytes(await found.bytes_async()), _condition(found.meta)
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+
+    async def put(
+        self, key: str, content: memoryview, part_s: float, moved: Callable[[int], None]
+    ) -> None:
+        """Write an object, which is there when all of it is; a large one in several parts.
+
+        Args:
+            key: of it.
+            content: of it.
+            part_s: how long the request of a part may take.
+            moved: is called with the place in a large one that has been reached.
+        """
+        if self._writing is None:
+            backoff = {
+                "init_backoff": timedelta(seconds=0.1),
+                "max_backoff": timedelta(seconds=8),
+                "base": 2,
+            }
+            retries = {"max_retries": _PART_RETRIES, "backoff": backoff}
+            self._writing = self._opened(f"{max(1, int(part_s))} seconds", retries)
+        nbytes = len(content)
+        try:
+            if nbytes <= _MOST_SINGLE:
+                await self._obstore.put_async(self._store, key, content, use_multipart=False)
+                return
+            size = max(_PART, -(-nbytes // _MOST_PARTS))
+
+            async def parts() -> AsyncIterator[memoryview]:
+                for place in range(0, nbytes, size):
+                    moved(place)
+                    yield content[place : place + size]
+
+            await self._obstore.put_async(
+                self._writing,
+                key,
+                parts(),
+                use_multipart=True,
+                chunk_size=size,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+
+    async def replaced(
+        self, key: str, content: bytes, condition: dict[str, str] | None
+    ) -> dict[str, str]:
+        """Write a small object if it has a version, or if it is not there (None).
+
+        Returns what this function takes for the new version. Failure "changed": it has another.
+        """
+        mode: Any = "create" if condition is None else condition
+        try:
+            return _condition(await self._obstore.put_async(self._store, key, content, mode=mode))
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+
+    async def overwritten(self, key: str, content: bytes) -> dict[str, str]:
+        """Write a small object, whatever is there. See `replaced`."""
+        try:
+            return _condition(await self._obstore.put_async(self._store, key, content))
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+
+    async def delete(self, key: str) -> None:
+        """Delete an object."""
+        try:
+            await self._obstore.delete_async(self._store, key)
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+
     async def listed(self, prefix: str) -> list[tuple[str, int, int]]:
         """Return key, bytes and the version's number of all objects below a prefix."""
         found = []
@@ -162,6 +261,11 @@ class ObjectStore:
 def _meta(said: Any) -> Meta:
     when = said["last_modified"]
     return Meta(said["size"], said["e_tag"] or (when.isoformat() if when else "") or "none")
+
+
+def _condition(said: Any) -> dict[str, str]:
+    """Return what names a version where a write has a condition."""
+    return {name: said[name] for name in ("e_tag", "version") if said.get(name)}
 
 
 async def _chunks(found: Any) -> AsyncIterator[bytes]:
@@ -182,23 +286,19 @@ def failure_of(error: Exception) -> Failure:
     status, code = _STATUS.search(text), _CODE.search(text)
     number, name = int(status[1]) if status else 0, code[1] if code else ""
     told, kind = _plain(error), type(error).__name__
+    if number not in _LATER and any(place in text for place in _OF_ROLES):
+        return Failure("no credentials", f"no role gives them: {told}")
+    known = _KINDS.get(name) or _KINDS.get(number) or _KINDS.get(kind)
     is_missing = number == 404 or isinstance(error, FileNotFoundError)
-    is_of_roles = number not in _LATER and any(place in text for place in _OF_ROLES)
     kinds = (
         ("certificate", "InvalidCertificate" in text),
-        ("no credentials", is_of_roles),
-        ("region", name in _OF_REGION or number == 301),
-        ("expired", name in _EXPIRED),
-        ("refused", number in (401, 403) or kind in _REFUSALS),
+        (known or "", known is not None),
         ("no bucket", is_missing and name in ("NoSuchBucket", "ContainerNotFound")),
         ("missing", is_missing),
-        ("changed", number == 412),
-        ("range", number == 416),
         ("lasting", bool(number) and number not in _LATER),
         ("option", kind in _OF_OPTIONS or "builder error" in told),
     )
-    found = next((each for each, is_so in kinds if is_so), "later")
-    return Failure(found, f"no role gives them: {told}" if found == "no credentials" else told)
+    return Failure(next((each for each, is_so in kinds if is_so), "later"), told)
 
 
 def _plain(error: Exception) -> str:

@@ -16,25 +16,29 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
+from reader.stores.fetcher.lease import Lease
 from reader.stores.fetcher.object_store import Failure, ObjectStore, number_of
 from reader.stores.fetcher.probe import probe
 from reader.stores.fetcher.transfers import Source, Transfers
+from reader.stores.fetcher.uploads import Uploads, content_of
 from reader.stores.messages import MOST_FDS, process_of, received, send, user_of
 
 __all__ = ["serve"]
+
+_T = TypeVar("_T")
 
 _MOST_PACKET = 1 << 16
 _BACKLOG = 512
 _PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
 _PATIENCE_S = 120.0
-_COUNTS = ("bytes", "requests", "retries", "damaged")
+_COUNTS = ("bytes", "requests", "retries", "damaged", "sent")
 _FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
 
 
@@ -75,6 +79,7 @@ async def serve(
         loop.add_reader(listening, server.accept, listening)
         await server.ended.wait()
         loop.remove_reader(listening)
+        await server.release_leases()
     finally:
         os.ftruncate(fd, 0)
         if folder is not None:
@@ -112,6 +117,8 @@ class _Client:
             counts of who reads them.
         orders: the orders that it has told.
         reads: how often it has asked for samples.
+        lease: that it has of a folder, which ends with the connection.
+        writes: that it has begun, which end with the connection.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -120,6 +127,8 @@ class _Client:
         self.sources: list[tuple[str, Source, Counter[str]]] = []
         self.orders: list[str] = []
         self.reads = 0
+        self.lease: Lease | None = None
+        self.writes: set[asyncio.Task[Any]] = set()
 
     async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send a message; one who does not read, such as a stopped process, holds nobody up."""
@@ -142,6 +151,9 @@ class _Server:
         self._future = Future()
         self._kept = KeptBytes(folder, limit, self._future.distance)
         self._transfers = Transfers(self._kept, self._future, ahead)
+        self._uploads = Uploads(self._transfers)
+        self._leases: dict[str, Lease] = {}  # by the writers that have them
+        self._releasing: set[asyncio.Task[None]] = set()
         self._clients: set[_Client] = set()
         self._stores: dict[str, ObjectStore] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -186,17 +198,36 @@ class _Server:
             told = {name for each in self._clients for name in each.orders}
             for name in set(client.orders) - told:
                 self._future.forget(name)
+            for write in client.writes:
+                write.cancel()
+            self._release(client)
         if not self._clients:
             self.ended.set()
+
+    def _release(self, client: _Client) -> None:
+        """Give back the lease of a client, if it has one."""
+        lease, client.lease = client.lease, None
+        if lease is not None:
+            self._leases = {name: each for name, each in self._leases.items() if each is not lease}
+            task = asyncio.get_running_loop().create_task(lease.release())
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
+
+    async def release_leases(self) -> None:
+        """Wait until the leases of who has left are given back; for a few seconds at most."""
+        await asyncio.gather(*self._releasing, return_exceptions=True)
 
     async def _answer(self, client: _Client, content: bytes, fds: list[int]) -> None:
         try:
             message, fds = received(content, fds)
+            what = message.pop("do")
+            if what == "put" and len(fds) == 1:
+                message["fd"] = fds.pop()
             for fd in fds:
                 os.close(fd)
             answer: dict[str, Any]
             try:
-                await getattr(self, f"_do_{message.pop('do')}")(client, **message)
+                await getattr(self, f"_do_{what}")(client, **message)
                 return
             except Failure as error:
                 self._failures[error.kind] += 1
@@ -331,6 +362,71 @@ class _Server:
         with _naming(prefix):
             found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
         await client.send({"objects": found})
+
+    async def _do_lease(
+        self, client: _Client, store: int, key: str, owner: dict[str, Any], patience_s: float
+    ) -> None:
+        """Take the lease of a folder. See `Lease`.
+
+        Args:
+            client: who will have it, until its connection closes or it gives the lease back.
+            store: of the folder.
+            key: of the object that the lease is.
+            owner: who it is.
+            patience_s: how long to wait for another writer that may have ended.
+        """
+        lease = client.lease = Lease(self._transfers, client.sources[store][1], key, owner)
+        try:
+            with _naming(key):
+                await lease.take(patience_s)
+        except Failure:
+            client.lease = None
+            raise
+        self._leases[owner["id"]] = lease
+        await client.send({"is_guarded": lease.is_guarded, "taken_over": lease.taken_over})
+
+    async def _do_release(self, client: _Client, store: int) -> None:  # noqa: ARG002
+        """Give back the lease that the client has."""
+        self._release(client)
+        await self.release_leases()
+        await client.send({})
+
+    async def _do_put(
+        self, client: _Client, store: int, key: str, nbytes: int, owner: str, fd: int
+    ) -> None:
+        """Write an object; answer with the number of its version.
+
+        Args:
+            client: who asks.
+            store: that will have it.
+            key: of it.
+            nbytes: of its content.
+            owner: the "id" of who has the folder's lease.
+            fd: of the file with the content.
+        """
+        content = content_of(fd, nbytes)
+        with _naming(key):
+            self._check_lease(owner)
+            put = self._uploads.put(client.sources[store][1], key, content)
+            meta = await self._while_there(client, put)
+            self._check_lease(owner)
+        await client.send({"version": number_of(meta.version)})
+
+    async def _while_there(self, client: _Client, doing: Coroutine[Any, Any, _T]) -> _T:
+        """Return what a write gives, which ends with the client's connection."""
+        task = asyncio.create_task(doing)
+        client.writes.add(task)
+        try:
+            return await task
+        finally:
+            client.writes.discard(task)
+
+    def _check_lease(self, owner: str) -> None:
+        lease = self._leases.get(owner)
+        if lease is None:  # this process has taken the place of one that was killed
+            raise Failure("no lease", "its lock was taken by another process")
+        if lease.is_lost:
+            raise Failure("lost", "another writer has its lock")
 
     async def _do_order(
         self,

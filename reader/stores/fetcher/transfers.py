@@ -22,7 +22,7 @@ from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece, write
 from reader.stores.fetcher.object_store import Failure, Meta, ObjectStore, number_of
 
-__all__ = ["EXTENT", "Source", "Transfers"]
+__all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers"]
 
 _T = TypeVar("_T")
 
@@ -30,7 +30,8 @@ EXTENT = 8 << 20  # bytes that one request fetches
 _SMALL = 1 << 16  # bytes of a range for which all of its extent is fetched
 _WHOLE = 1 << 20  # bytes of an object that is fetched by one request, with the sum that it has
 _MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
+_CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
+FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
 _KNOWN_WAITS = 64
@@ -121,13 +122,13 @@ class Transfers:
 
     async def tried(self, source: Source, ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return what a request gives, which is made again where that may help."""
-        wait, end = _FIRST_WAIT_S, time.monotonic() + source.patience_s
+        wait, end = FIRST_WAIT_S, time.monotonic() + source.patience_s
         while True:
             self.counts["requests"] += 1
             try:
                 return await asyncio.wait_for(ask(), source.patience_s)
             except (Failure, asyncio.TimeoutError) as error:
-                wait = await self._wait(error, wait, end)
+                wait = await self.pause(error, wait, end)
 
     async def pieces(
         self,
@@ -135,8 +136,8 @@ class Transfers:
         begin: int,
         end: int,
         is_near: bool,
-        is_first: bool = False,
-        counts: Counter[str] | None = None,
+        is_first: bool,
+        counts: Counter[str],
     ) -> list[Piece]:
         """Return the pieces that have some bytes of a known object, when all of them are here.
 
@@ -176,6 +177,10 @@ class Transfers:
                 if is_near or is_small:
                     low = at // EXTENT * EXTENT
                     gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
+                elif not is_first and end - begin < _BLOCK and self._is_crowded(of):
+                    low = at // _BLOCK * _BLOCK
+                    high = max(low + _BLOCK, min(end, at + EXTENT))
+                    gap = of.gap_at(at, low, min(high, of.nbytes))
                 piece = self._ask(of, *gap)
             found.append(piece)
             self.kept.take(piece)
@@ -186,17 +191,28 @@ class Transfers:
         except BaseException:
             self.release(found)
             raise
-        for piece in found:
+        counts["missed"] += missed
+        self._note_given(of, found, begin, end)
+        return found
+
+    def _note_given(self, of: KeptObject, pieces: list[Piece], begin: int, end: int) -> None:
+        """Note that some bytes of pieces are handed out; what comes next may have changed."""
+        for piece in pieces:
             self._asked_for += 0 if piece.given else piece.nbytes
             piece.given += min(end, piece.end) - max(begin, piece.begin)
-        if counts is not None:
-            counts["missed"] += missed
         if self._future.touched(of):
             self.moved()
         elif self._asked_for >= max(EXTENT, self._most_ahead / _LOOKS):
             self._asked_for, self._ahead = 0, None
             self.pump()
-        return found
+
+    def _is_crowded(self, of: KeptObject) -> bool:
+        """Whether so many wait that more is to be fetched by each request.
+
+        What is beside is wanted in this group, too, and there is room for it.
+        """
+        is_crowd = len(self._running) + len(self._asked) >= _CROWD
+        return is_crowd and self._future.distance(of) == 0 and self.kept.has_room()
 
     def _kept_at(self, of: KeptObject, place: int) -> Piece | None:
         """Return the piece that has a byte; one that has not the bytes of its sum goes."""
@@ -392,11 +408,11 @@ class Transfers:
     async def _fill(self, piece: Piece) -> None:
         of, at = piece.of, piece.begin
         source = self._sources[of]
-        wait, end = _FIRST_WAIT_S, time.monotonic() + source.patience_s
+        wait, end = FIRST_WAIT_S, time.monotonic() + source.patience_s
         while at < piece.end:
             try:
                 at = await self._go_on(piece, source.store, at)
-                wait = _FIRST_WAIT_S
+                wait = FIRST_WAIT_S
             except Failure as error:
                 if error.kind == "range" and of.version == "" and at == 0:
                     meta = await self.meta(of, source)
@@ -404,10 +420,10 @@ class Transfers:
                         self._learn(of, meta)
                         self.kept.cut(piece, piece.begin)
                         return
-                wait = await self._wait(error, wait, end)
+                wait = await self.pause(error, wait, end)
             except _Broken as error:
                 at = error.at
-                wait = await self._wait(error.failure, wait, end)
+                wait = await self.pause(error.failure, wait, end)
 
     async def _go_on(self, piece: Piece, store: ObjectStore, at: int) -> int:
         """Read a piece from a place on; returns where it ends. _Broken: some of it came."""
@@ -471,7 +487,7 @@ class Transfers:
         usual = waits[len(waits) // 2] if waits else _MOST_STALL_S
         return min(max(_LATE * usual, _LEAST_STALL_S), _MOST_STALL_S)
 
-    async def _wait(self, error: Exception, wait: float, end: float) -> float:
+    async def pause(self, error: Exception, wait: float, end: float) -> float:
         """Wait before another attempt; returns how long the next wait is.
 
         Raises:
