@@ -376,8 +376,8 @@ class KeptBytes:
             return True
         return False
 
-    def has_room(self) -> bool:
-        """Whether there is room for much more, although nothing goes."""
+    def is_half_empty(self) -> bool:
+        """Whether there is room for as much again, although nothing goes."""
         return self.nbytes < self.limit // 2
 
     def moved(self) -> None:

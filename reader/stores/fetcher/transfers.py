@@ -212,7 +212,7 @@ class Transfers:
         What is beside is wanted in this group, too, and there is room for it.
         """
         is_crowd = len(self._running) + len(self._asked) >= _CROWD
-        return is_crowd and self._future.distance(of) == 0 and self.kept.has_room()
+        return is_crowd and self._future.distance(of) == 0 and self.kept.is_half_empty()
 
     def _kept_at(self, of: KeptObject, place: int) -> Piece | None:
         """Return the piece that has a byte; one that has not the bytes of its sum goes."""
