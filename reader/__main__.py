@@ -41,6 +41,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="look at the nodes of a cluster of Ray, too: the one that runs here, or host:port",
     )
+    doctor.add_argument(
+        "--store",
+        metavar="URL",
+        help=(
+            "look whether a store is reached, such as s3://bucket/folder, by the environment's"
+            " credentials, and how fast: it takes some seconds and reads 256 MiB at most"
+        ),
+    )
     doctor.set_defaults(run=_doctor)
     _add_profile(commands)
     _add_top(commands)
@@ -109,10 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from reader.observe.cluster import cluster
-    from reader.observe.doctor import CHECKS, examine
+    from reader.observe.doctor import CHECKS, Check, examine
     from reader.observe.finding import exit_code, report
+    from reader.observe.store import store
 
-    more = () if options.ray is None else (cluster(options.ray),)
+    more: tuple[Check, ...] = () if options.ray is None else (cluster(options.ray),)
+    if options.store is not None:
+        more += (store(options.store),)
     findings = examine(checks=(*CHECKS, *more))
     if options.json:
         print(json.dumps([dataclasses.asdict(each) for each in findings], indent=2))

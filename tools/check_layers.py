@@ -30,7 +30,7 @@ _DATA = (
 )
 _WORKER = (*_DATA, "policy", "log", "exceptions", "orders", "worker")
 _ENGINE = (
-    *(*_WORKER, "caching", "streams", "processes", "cluster", "collate"),
+    *(*_WORKER, "caching", "streams", "stores", "processes", "cluster", "collate"),
     *("frameworks", "engine"),
 )
 
@@ -52,9 +52,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "_core": ("errors", "places", "checks", "config"),
     "random": _CORE,
     "sharing": (*_CORE, "available_memory"),
-    "stores": (*_CORE, "available_memory", "sharing"),
     "exceptions": _CORE,
     "data": tuple(room for room in _DATA if room != "data"),
+    "stores": _DATA,
     "formats": (*_DATA, "stores"),
     "orders": _DATA,
     "collate": _CORE,
@@ -69,8 +69,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
-    "shards": (*_ENGINE, "images", "observe", "loader", "stores"),
-    "compat": (*_ENGINE, "formats", "observe", "loader", "stores"),
+    "shards": (*_ENGINE, "images", "observe", "loader"),
+    "compat": (*_ENGINE, "formats", "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "shards", "_version", "the face"),
 }
 FACE = "the face"

@@ -11,20 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.interpreter.own_attribute import own_attribute
 from reader.caching.sample_cache import MISSING, SampleCache
 from reader.caching.sample_form import encode, is_alike
 from reader.checks import described
 from reader.data.columns import filler_of
 from reader.data.dataset import Dataset
 from reader.data.pure_samples import has_pure_samples
-from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
+from reader.data.wrapped import fetch_many, if_any_has, own_of_all, set_epoch_of
 from reader.errors import DatasetError
 from reader.worker.context import no_sample_rng
 
 __all__ = ["CachedDataset", "cache_stats", "caches_of", "sum_of"]
-
-_DEEPEST = 16  # datasets within datasets
 
 
 class CachedDataset(Dataset[Any]):
@@ -143,22 +140,7 @@ def sum_of(caches: list[SampleCache]) -> dict[str, int] | None:
 
 def caches_of(dataset: Any) -> list[SampleCache]:
     """Return the caches in a dataset and in those that it wraps."""
-    found: dict[int, SampleCache] = {}
-    inner, deeper = [dataset], 0
-    while inner and deeper < _DEEPEST:
-        for each in inner:
-            cache = own_attribute(each, "_cache", None)
-            if isinstance(cache, SampleCache):
-                found[id(cache)] = cache
-        inner = [part for each in inner for part in _wrapped_by(each)]
-        deeper += 1
-    return list(found.values())
-
-
-def _wrapped_by(dataset: Any) -> list[Any]:
-    several, one = own_attribute(dataset, "datasets", ()), own_attribute(dataset, "dataset", None)
-    found = list(several) if type(several) in (list, tuple) else []
-    return found if one is None else [*found, one]
+    return own_of_all(dataset, "_cache", SampleCache)
 
 
 def _differ(one: Any, other: Any) -> bool:

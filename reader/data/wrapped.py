@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from reader._core.interpreter.own_attribute import own_attribute
 from reader.errors import SampleIndexError
 
-__all__ = ["fetch_located", "fetch_many", "if_any_has", "set_epoch_of"]
+__all__ = ["fetch_located", "fetch_many", "if_any_has", "own_of_all", "set_epoch_of"]
+
+_DEEPEST = 16  # datasets within datasets
 
 
 def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
@@ -51,11 +54,39 @@ def set_epoch_of(epoch: int, *datasets: Any) -> None:
             set_epoch(epoch)
 
 
-_Method = TypeVar("_Method")
+_Value = TypeVar("_Value")
 
 
-def if_any_has(name: str, datasets: Iterable[Any], method: _Method) -> _Method:
+def if_any_has(name: str, datasets: Iterable[Any], method: _Value) -> _Value:
     """Return `method`, or raise AttributeError: `hasattr` is True if a wrapped dataset has it."""
     if not any(hasattr(dataset, name) for dataset in datasets):
         raise AttributeError(f"none of the wrapped datasets has {name}")
     return method
+
+
+def own_of_all(dataset: Any, name: str, kind: type[_Value]) -> list[_Value]:
+    """Return an attribute of a dataset and of those that it wraps, each value once.
+
+    No code of a dataset runs. Those that it wraps are its `dataset`, or its `datasets`.
+
+    Args:
+        dataset: the outermost one.
+        name: of the attribute.
+        kind: its type: others are left out.
+    """
+    found: dict[int, _Value] = {}
+    inner, deeper = [dataset], 0
+    while inner and deeper < _DEEPEST:
+        for each in inner:
+            value = own_attribute(each, name, None)
+            if isinstance(value, kind):
+                found[id(value)] = value
+        inner = [part for each in inner for part in _wrapped_by(each)]
+        deeper += 1
+    return list(found.values())
+
+
+def _wrapped_by(dataset: Any) -> list[Any]:
+    several, one = own_attribute(dataset, "datasets", ()), own_attribute(dataset, "dataset", None)
+    found = list(several) if type(several) in (list, tuple) else []
+    return found if one is None else [*found, one]

@@ -53,6 +53,7 @@ from reader.orders.step_batches import StepBatches
 from reader.policy import ErrorPolicy, Policy
 from reader.processes.pool_registry import check_interpreter, stop_with_program
 from reader.random import seeds
+from reader.stores.fetch_stats import fetch_stats
 from reader.worker.worker_state import EpochStart
 
 __all__ = ["Engine"]
@@ -514,6 +515,10 @@ class Engine(Finalized):
 
     def stats(self) -> dict[str, Any]:
         """Return counts and times so far: see `DataLoader.stats`."""
+        return {**self.counts(), "fetch": fetch_stats(self.config.dataset)}
+
+    def counts(self) -> dict[str, Any]:
+        """Return those of `stats` that this process and its memory have: it waits for nobody."""
         self._give_way()
         self.failures()
         backend = self._cache.newest

@@ -155,6 +155,18 @@ class EngineFace:
         this process by itself, may lock. `lock_failure`: why locking ended; None: it did not.
         `failed_samples`: how many failed and were tolerated; see `on_error`.
         `room`: how many workers fit into the cluster; None: they are on this machine.
+        `cache`: of `reader.cache`; None: the dataset has none. See the guide.
+        `fetch`: of the process that fetches shards from stores (see docs/shards.md), summed over
+        the caches of the dataset and of those that it wraps; None: it reads from no store. Of that
+        process, for all who use it: `bytes` that came, by so many `requests`, `retries` of them,
+        and `transfer_s`: seconds of transfers, summed, so that some were under way side by side;
+        pieces `damaged`, and fetched anew; `errors` that were told, by kind; bytes `kept` now, at
+        most `limit`, and `evicted`; `ahead`:
+        bytes that are there, or on their way, and that nobody has asked for yet. Of this dataset:
+        bytes `given`, of them `hits` that were there already; `waits`: requests of workers that had
+        to wait, and `wait_s`: their seconds in all. `is_running`: False where no process answers
+        within a second: then these are the numbers that it told last, or 0. They begin anew with
+        each such process. Workers on other machines have processes there, which are not asked.
         """
         return self._engine.stats()
 

@@ -113,6 +113,7 @@ class RecordIO(Dataset[bytes]):
         else:
             self.index_path = os.path.splitext(self.path)[0] + ".idx"  # noqa: PTH122
         self._files = files_for([str(self.path), str(self.index_path)], cache, store)
+        self._use = self._files.use  # see stores.fetch_stats
         self._fd = -1
         self._pread: Callable[[int, int], bytes] = _closed
         self._stored: StoredFile | None = None  # in a store: it must be as it was

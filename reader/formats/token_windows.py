@@ -105,6 +105,7 @@ class TokenWindows(Dataset[Any]):
         if header is not None:
             self._header = as_int("header", header, low=0, remedy="It is a number of bytes.")
         self._files = files_for([self.path], cache, store)
+        self._use = self._files.use  # see stores.fetch_stats
         self._tokens = self._open()
         self._check_as_dtype()
         self._expected = len(self._tokens)

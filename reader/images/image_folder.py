@@ -158,6 +158,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         folder = _folder(root)
         self.root: Path | str = folder if is_url(folder) else Path(folder)
         self._files = _files(folder, cache if isinstance(cache, ShardCache) else None, store, index)
+        self._use = self._files.use  # see stores.fetch_stats
         self._crop = crop
         if crop is not None:
             is_known = type(crop) in (CenterCrop, RandomResizedCrop, RandomCrop)

@@ -121,7 +121,7 @@ class Counters:
         if engine is not None:
             self._times, self._engine = engine.times, weakref.ref(engine)
             self._count, self._sums = engine.times.count, engine.times.sums()
-            stats = loader.stats()
+            stats = engine.counts()
             self._transfer_s, self._engine_failed = _transfer_wait_s(stats), stats["failed_samples"]
             self._note_workers(engine.times, loader.workers())
 
@@ -145,7 +145,7 @@ class Counters:
             self._add(self._times)
         if engine is None:
             return self._reading(at_s)
-        stats = loader.stats()
+        stats = engine.counts()
         if engine.times is not self._times:
             self._reset()
             self._times = engine.times

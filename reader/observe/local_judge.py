@@ -9,10 +9,13 @@ from statistics import median_high
 from typing import Any
 
 from reader.observe.loop_numbers import LITTLE, MOST, LoopNumbers
+from reader.observe.machine import in_bytes
 from reader.observe.replay import SLOW
 from reader.observe.verdict import Verdict, in_words
 
 __all__ = ["LocalJudge"]
+
+_FEW = 4  # transfers: the most that are too few to fill a network
 
 
 class LocalJudge(LoopNumbers):
@@ -27,6 +30,7 @@ class LocalJudge(LoopNumbers):
             self._sampler,
             self._start,
             self._transfer,
+            self._network,
             self._sample,
             self._straggler,
             self._others,
@@ -177,6 +181,41 @@ class LocalJudge(LoopNumbers):
             "Move less: uint8 instead of float32, and normalize on the device.",
             self.seen.transfer_wait_s,
         )
+
+    def _network(self) -> Verdict | None:
+        """Return the verdict if workers mostly wait for bytes of a store."""
+        seen = self.seen
+        share = min(1.0, (seen.network_s or 0.0) / max(seen.busy_s, 1e-9))
+        if share <= MOST:
+            return None
+        changed = {} if self.replay is None else {"make_s": self.replay.make_s * (1.0 - share)}
+        gives = seen.network_nbytes / seen.seconds
+        why = (
+            f"{self.who} {'wait' if seen.workers > 1 else 'waits'} in {share:.0%} of the time that"
+            f" batches take for bytes of the store. The network gives {_rate(gives)}"
+        )
+        if self.step_s > 0:
+            why += f", and the step needs {_rate(seen.stored_nbytes / seen.batches / self.step_s)}"
+        saved_s = self._saved_s(seen.wait_s * share, **changed)
+        if seen.transfers < _FEW and not seen.evicted_nbytes:
+            advice = (
+                f"{seen.transfers:.1f} transfers are under way at a time: have it know what comes,"
+                " by shuffle=True or ShardOrder, and raise ahead= of ShardCache if it is set; or"
+                " have more batches under way: num_workers, prefetch_factor."
+            )
+            return self._say("network", why, advice, saved_s)
+        advice = (
+            "More workers do not help. Come nearer to the store or have a faster link, copy the"
+            " shards to a disk before, or have fewer bytes in a sample, such as smaller pictures."
+        )
+        if seen.evicted_nbytes:
+            advice += (
+                f" What a cache keeps comes once: raise limit= of ShardCache, which is"
+                f" {in_bytes(seen.cache_limit)}, and {in_bytes(seen.evicted_nbytes)} went from it."
+            )
+        else:
+            advice += " A ShardCache that holds the set has it from the second epoch on."
+        return self._say("network", why, advice, saved_s)
 
     def _cores(self) -> Verdict | None:
         """Return the verdict if other work takes the cores."""
@@ -388,3 +427,7 @@ class LocalJudge(LoopNumbers):
             f"Its cache had {seen.cached:.0%} of the samples: later epochs find more, as far as"
             " memory= and disk= have room."
         )
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:.3g} MB/s"

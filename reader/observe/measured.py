@@ -98,6 +98,12 @@ class Measured:
         keeps_files: see `ObservedOptions`.
         has_collate_fn: whether the program has its own collate function.
         in_order: whether batches come in the sampler's order.
+        network_s: seconds in which workers waited for bytes of stores; None: they read none.
+        network_nbytes: bytes that came from stores, for all who use the cache.
+        stored_nbytes: bytes of stores that this loader's samples were made of.
+        transfers: how many transfers were under way, in the mean.
+        evicted_nbytes: bytes that went from the cache for others.
+        cache_limit: how many bytes the cache keeps.
     """
 
     seconds: float
@@ -144,6 +150,12 @@ class Measured:
     keeps_files: bool = False
     has_collate_fn: bool = True
     in_order: bool = True
+    network_s: float | None = None
+    network_nbytes: int = 0
+    stored_nbytes: int = 0
+    transfers: float = 0.0
+    evicted_nbytes: int = 0
+    cache_limit: int = 0
 
     @property
     def step_s(self) -> float:
@@ -171,6 +183,8 @@ class Measured:
         own = {"step": self.step_s, "wait": self.first_wait_s + self.wait_s}
         elsewhere = () if self.is_remote else ("store", "transfer", "landing")
         stages = {name: s for name, s in self.stages.items() if name not in elsewhere}
+        if self.network_s is not None:
+            held = {"network": self.network_s, **held}
         return {**stages, **copies, **held, **own}
 
     @property

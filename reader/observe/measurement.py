@@ -144,6 +144,7 @@ class Measurement:
             stall_s = system.memory_stall_s - before.memory_stall_s
         cores = usable_cores(self._machine)
         trainer = system.trainer.since(before.trainer)
+        fetched = watch.fetched or dict.fromkeys(("bytes", "given", "transfer_s", "evicted"), 0)
         is_in_trainer = workers == 0 or options.uses_threads
         processes = watch.processes
         makers = trainer if is_in_trainer else processes
@@ -190,6 +191,12 @@ class Measurement:
             clock_errors=dict(watch.clock_errors),
             others_s=0.0 if replay is None else float(replay.others_s.sum()),
             others_cpu_s=watch.others_s,
+            network_s=None if watch.fetched is None else watch.fetched["wait_s"],
+            network_nbytes=int(fetched["bytes"]),
+            stored_nbytes=int(fetched["given"]),
+            transfers=fetched["transfer_s"] / seconds,
+            evicted_nbytes=int(fetched["evicted"]),
+            cache_limit=watch.limit,
             held_s=float(_spans_s(records, "handed_ns", "given_back_ns").sum()),
             copy_s=[
                 float(_spans_s(records[records["place"] == place], "issued_ns", "copied_ns").sum())

@@ -16,6 +16,7 @@ from reader.engine.engine import Engine
 from reader.engine.face import engine_of
 from reader.errors import ConfigTypeError, got
 from reader.observe.decoder import decoder_of
+from reader.stores.fetch_stats import fetch_stats
 from reader.worker_clock import WorkerClock, worker_clock
 
 __all__ = ["Observed", "ObservedOptions", "clock_of", "name_of", "observed", "options_of"]
@@ -60,7 +61,7 @@ def options_of(engine: Engine) -> ObservedOptions:
     backend = config.backend
     is_shared = config.pool is not None or (backend is not None and backend.pool is not None)
     is_remote = backend is not None
-    room = engine.stats()["room"] if is_remote else None
+    room = engine.counts()["room"] if is_remote else None
     workers = min(workers, room) if room else workers  # the others wait for a place
     return ObservedOptions(
         workers,
@@ -125,9 +126,14 @@ class Observed:
         return [] if engine is None else engine.workers()
 
     def _observed_stats(self) -> dict[str, Any] | None:
-        """Return the result of `stats`; None: there is none yet."""
+        """Return the result of `Engine.counts`; None: there is none yet."""
         engine = self._observed_engine()
-        return None if engine is None else engine.stats()
+        return None if engine is None else engine.counts()
+
+    def _observed_fetches(self) -> dict[str, Any] | None:
+        """Return what was fetched from stores, see `fetch_stats`; None: nothing ever is."""
+        engine = self._observed_engine()
+        return None if engine is None else fetch_stats(engine.config.dataset)
 
 
 def observed(loader: Any, what: str = "profile") -> Observed:

@@ -34,6 +34,8 @@ from reader.observe.chart import plot_refusal
 from reader.observe.measurement import Measurement
 from reader.observe.observed import Observed, ObservedOptions, options_of
 from reader.observe.profile import Profile
+from reader.stores.fetch_stats import stats_of, uses_of
+from reader.stores.shard_cache import CacheUse
 
 __all__ = [
     "LoaderOfProgram",
@@ -63,6 +65,7 @@ class LoaderOfProgram(Observed):
         self._devices: dict[str, Any] | None = None  # the last counts of copies
         self._options = options_of(engine)
         self._caches = [weakref.ref(each) for each in caches_of(engine.config.dataset)]
+        self._uses = [(weakref.ref(use.cache), use.name) for use in uses_of(engine.config.dataset)]
         self._cached = sum_of(caches_of(engine.config.dataset))  # the last counts
         self._times = engine.times
         self._opened_ns: list[int] = []
@@ -95,7 +98,7 @@ class LoaderOfProgram(Observed):
         self._cached = sum_of(caches) or self._cached
         found: dict[str, Any] = {"arena": None, "cache": self._cached}
         if engine is not None:
-            found = engine.stats()
+            found = engine.counts()
             self._devices = found["devices"]
         elif batches is not None:
             self._devices = copier_stats(batches.epoch.copiers)
@@ -103,6 +106,10 @@ class LoaderOfProgram(Observed):
             with suppress(ReaderError):  # it is closed at the iterator's end
                 found["arena"] = None if arena is None else {**arena.stats(), "is_open": True}
         return {**found, "devices": self._devices}
+
+    def _observed_fetches(self) -> dict[str, Any] | None:
+        uses = [CacheUse(cache, name) for each, name in self._uses if (cache := each()) is not None]
+        return stats_of(uses)
 
     @property
     def is_dropped(self) -> bool:

@@ -24,6 +24,7 @@ from reader._core.memory.arena_view import (
 )
 from reader.cgroups import PROC
 from reader.files import open_regular
+from reader.observe.fetchers import FetcherCounts, FetcherView, fetcher_counts, fetchers_of
 from reader.worker_clock import own_bytes
 
 __all__ = ["LoaderView", "programs_with_loaders", "watch_loaders"]
@@ -48,6 +49,7 @@ class LoaderView:
         longest_s: for how long the slowest worker has been making its batch.
         owned_bytes: memory of batches.
         worker_bytes: private memory of the workers.
+        fetchers: the processes that fetch shards from stores for the program, one for each cache.
     """
 
     pid: int
@@ -61,6 +63,7 @@ class LoaderView:
     longest_s: float
     owned_bytes: int
     worker_bytes: int
+    fetchers: tuple[FetcherView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> lis
                     file = open_regular(path)
                     opened.callback(os.close, file)
                     views.append((pid, file, [pages] if (pages := _pages(file)) else []))
+        before = fetcher_counts(proc)
         until_s = time.monotonic() + seconds
         pause = _Pause()
         while time.monotonic() < until_s:
@@ -121,7 +125,8 @@ def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> lis
                 pages = _pages(file)
                 if seen and pages is not None:
                     seen.append(pages)
-        return [_view(pid, seen, proc) for pid, _, seen in views if _is_alive(seen)]
+        fetched = before, (fetcher_counts(proc) if before.by_pid else before)
+        return [_view(pid, seen, fetched, proc) for pid, _, seen in views if _is_alive(seen)]
 
 
 class _Pause:
@@ -140,7 +145,9 @@ def _is_alive(seen: list[_Pages]) -> bool:
     return len(seen) > 1 and not seen[-1].header.is_closing
 
 
-def _view(pid: int, seen: list[_Pages], proc: Path) -> LoaderView:
+def _view(
+    pid: int, seen: list[_Pages], fetched: tuple[FetcherCounts, FetcherCounts], proc: Path
+) -> LoaderView:
     first, last = seen[0], seen[-1]
     span_s = max(last.at_s - first.at_s, 1e-9)
     workers = [heap for heap in last.heaps if heap.pid]
@@ -161,6 +168,7 @@ def _view(pid: int, seen: list[_Pages], proc: Path) -> LoaderView:
         owned_bytes=last.header.owned_bytes,
         # workers on other machines have one process here, the lander
         worker_bytes=sum(own_bytes(each, proc) for each in {heap.pid for heap in workers} - {pid}),
+        fetchers=fetchers_of([pid, *(heap.pid for heap in workers)], *fetched),
     )
 
 

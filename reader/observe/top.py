@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from reader.errors import printable
+from reader.observe.fetchers import FetcherView
 from reader.observe.machine import in_bytes
 from reader.observe.running import LoaderView, programs_with_loaders, watch_loaders
 
@@ -63,4 +64,14 @@ def table_of(views: Sequence[LoaderView]) -> str:
         f"  {printable(view.command)}"
         for view in views
     ]
-    return "\n".join([head, *lines])
+    fetchers = {each.pid: each for view in views for each in view.fetchers}
+    return "\n".join([head, *lines, *map(_line_of, fetchers.values())])
+
+
+def _line_of(fetcher: FetcherView) -> str:
+    return (
+        f"network: process {fetcher.pid} fetches {fetcher.bytes_per_s / 1e6:.1f} MB/s in"
+        f" {fetcher.requests_per_s:.1f} requests a second, and workers read"
+        f" {fetcher.given_per_s / 1e6:.1f} MB/s; {fetcher.waiting:.1f} of them wait for it, in the"
+        f" mean; {in_bytes(fetcher.kept_bytes)} of {in_bytes(fetcher.limit_bytes)} are kept"
+    )

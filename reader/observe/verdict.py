@@ -17,7 +17,8 @@ class Verdict:
 
     Attributes:
         bound_by: one of "step", "start", "sampler", "transfer", "memory", "sample", "straggler",
-            "prefetch", "storage", "collate", "gil", "cores", "workers", "decoding", "dataset".
+            "prefetch", "storage", "network", "collate", "gil", "cores", "workers", "decoding",
+            "dataset".
         sentence: the same as a sentence.
         advice: what to change; "": nothing.
         share: share of the loop in which the consumer waited, from 0 to 1.

@@ -38,6 +38,8 @@ RECORD_FIELDS = (*FIELDS, *((name, "i8") for name in NOTED), ("place", "i4"))
 
 _EVERY_S, _AT_FIRST_S, _FIRST_S = 0.1, 0.01, 1.0
 _REST = 50  # pause, as a multiple of the time of a sample
+_FETCHES_S = 0.25  # between looks at what is fetched from stores
+_FETCHES = ("bytes", "given", "wait_s", "transfer_s", "evicted")
 _MOST_RECORDS = 1 << 16  # 9 MiB of them
 _MOST_SAMPLES = 1 << 14
 _MOST_NOTES = 1 << 14  # parts of them
@@ -104,9 +106,15 @@ class Watch:
             allowed were in flight.
         processes: counts of the workers' processes.
         clock_errors: how far times of workers on other machines may be off, in seconds, by machine.
+        fetched: what was added to the numbers of `stats()["fetch"]`; None: there are none.
+        limit: bytes that caches of shards keep at most.
     """
 
     def __init__(self, loader: Observed, times: TimesLog) -> None:
+        self.fetched: dict[str, float] | None = None
+        self.limit = 0
+        self._fetches: dict[str, Any] = {}  # the last numbers
+        self._fetches_s = 0.0  # when they were asked for
         self.memory: list[MemorySample] = []
         self.clock_errors: dict[str, float] = {}
         self._loader = loader
@@ -126,6 +134,7 @@ class Watch:
     def start(self) -> None:
         """Begin to sample. Workers that are busy now have worked before."""
         self._look()
+        self._look_at_fetches()
         start_thread(self._thread, "the thread of a profile")
 
     def stop(self) -> None:
@@ -133,6 +142,7 @@ class Watch:
         self._ends.set()
         self._thread.join()
         self._look()
+        self._look_at_fetches()
         self._times.let()
 
     @property
@@ -200,6 +210,8 @@ class Watch:
         while not self._ends.wait(every_s):
             computed_s = time.thread_time()
             self._look()
+            if time.monotonic() - self._fetches_s >= _FETCHES_S:
+                self._look_at_fetches()
             computed_s = time.thread_time() - computed_s
             # sampling many workers takes long: it must not keep the GIL from the consumer
             every_s = _AT_FIRST_S if time.monotonic() - begun < _FIRST_S else _EVERY_S
@@ -240,6 +252,20 @@ class Watch:
                     int(arena["owned_bytes"]) if arena.get("is_open") else 0,
                 )
             )
+
+    def _look_at_fetches(self) -> None:
+        found = self._loader._observed_fetches()
+        self._fetches_s = time.monotonic()
+        if found is None or not found["is_running"]:
+            return
+        last, self._fetches, self.limit = self._fetches, found, found["limit"]
+        if self.fetched is None:
+            self.fetched = dict.fromkeys(_FETCHES, 0)
+        elif last:
+            if found["requests"] < last["requests"]:  # another process, which begins at 0
+                last = dict.fromkeys(_FETCHES, 0)
+            for name in _FETCHES:
+                self.fetched[name] += max(0, found[name] - last[name])
 
     def _take_records(self) -> None:
         taken, self._seen = self._times.after(self._seen)

@@ -19,7 +19,7 @@ from reader.checks import as_folder
 from reader.errors import ConfigError, DatasetError, got
 from reader.files import locked, new_file, open_regular
 from reader.stores.client import RemoteObject, Store, store_options
-from reader.stores.shard_cache import ShardCache
+from reader.stores.shard_cache import CacheUse, ShardCache
 from reader.stores.uploads import Uploads
 from reader.stores.urls import is_url, local_path, split_url
 
@@ -227,7 +227,7 @@ class StoreFolder(ShardFolder):
 
     def __init__(self, root: str, key: str, options: dict[str, Any]) -> None:
         self._key = key
-        self._store = Store(root, options, ShardCache())
+        self._store = Store(root, options, CacheUse(ShardCache(), ""))
         self._uploads = Uploads(self._store, key)
         self._there: dict[str, RemoteObject] = {}  # what was listed, by its path in the folder
         self._begun: list[dict[str, Any]] = []  # lines of shards on their way

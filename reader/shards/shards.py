@@ -127,6 +127,7 @@ class Shards(ShardedDataset[Any]):
             else as_int("block_size", block_size, low=1, remedy="None: as were written at once."),
         )
         files = files_for(parts_of(path), cache, store)
+        self._use = files.use
         self._options = self._options._replace(files=files)
         if self._fields is not None:
             self._options = self._fields.wanted(self._options)
@@ -275,14 +276,20 @@ class Shards(ShardedDataset[Any]):
         offset, key = shard.origin(position)
         return Origin(shard.path, offset, key, position)
 
-    def fetch_stats(self) -> dict[str, int]:
+    def fetch_stats(self) -> dict[str, Any]:
         """Return what the process that fetches has done since it began, for all who use the cache.
 
-        Its numbers: "bytes" that came, of "requests" that were made, "retries" of them; "ahead",
-        bytes that nobody waited for yet; "hits" and "waits", how often bytes were here when a
-        worker asked, or not, and "waited_us", the microseconds that it waited; how many pieces
-        were "damaged", and fetched anew; bytes "kept" now of the "limit", and "evicted"; "pid", the
-        process. Without shards in a store it is empty.
+        `bytes`: that came from stores, by so many `requests`, of which `retries` were repeated;
+        `transfer_s`: the seconds of transfers, summed. `given`: bytes that were read, of which
+        `hits` were there already; they come to be known a quarter of a second later. `waits`:
+        requests of workers that had to wait, `wait_s`: seconds in all. `ahead`: bytes that are
+        there, or on their way, and that nobody has asked for yet. `kept`: bytes in the cache now,
+        at most `limit`, which is less than it was given where the disk is full; `evicted`: those
+        that went for others. `damaged`: pieces that were fetched anew. `errors`: how often a
+        failure was told, by kind. `pid`: of the process, and `users`: of those that are connected.
+        Without shards in a store it is empty.
+
+        `loader.stats()["fetch"]` has these for the datasets of a loader, and starts no process.
 
         Raises:
             DatasetError: there is no such process, and none can be started.
@@ -405,6 +412,7 @@ class ShardImages(ShardedDataset[Any]):
     def __init__(self, shards: Shards, fields: Fields) -> None:
         self.shards = shards
         self._fields = fields
+        self._use = shards._use
 
     @property
     def starts(self) -> Sequence[int]:

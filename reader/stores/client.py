@@ -8,16 +8,19 @@ while, and read again without asking.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import importlib.util
 import json
 import os
+import socket
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.messages import receive, send
-from reader.stores.shard_cache import ShardCache, connected, of_thread
+from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
 __all__ = ["REMEDIES", "Connection", "Ranges", "RemoteObject", "Store", "store_options"]
 
@@ -26,6 +29,7 @@ _MOST_HELD_NBYTES = 256 << 20
 _ATTEMPTS = 20  # of a request whose process was killed
 _AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
+_TOLD_NBYTES, _TOLD_S = 4 << 20, 0.25  # of what was read, and not said yet
 _CONNECTION = "connection"  # what a thread has of a cache
 
 REMEDIES = {
@@ -37,6 +41,15 @@ REMEDIES = {
         " what everybody may read"
     ),
     "expired": "is refused by the store: the credentials have expired. Get new ones, and go on",
+    "no credentials": (
+        "needs credentials, and there are none: set those of an account that may read it (such as"
+        " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or pass store={'skip_signature': True} for"
+        " what everybody may read"
+    ),
+    "certificate": (
+        "has a certificate that is not trusted here: add its authority to those of the machine, or"
+        " pass store={'root_certificate': ...}"
+    ),
     "region": "lies in another region: pass store={'region': ...}, or set AWS_REGION",
     "changed": (
         "has changed since its index was made. Leave objects as they are while they are read, or"
@@ -99,6 +112,8 @@ class Connection:
         self._stores: dict[str, int] = {}
         self._of: dict[str, _Pieces] = {}
         self._nbytes = 0
+        self._read: dict[str, int] = {}  # bytes, by their stores, that the process does not know of
+        self._told_s = time.monotonic()
 
     def fileno(self) -> int:
         """Return the descriptor of the socket, by which an answer is waited for."""
@@ -126,9 +141,21 @@ class Connection:
         """Return the number by which the process knows a store."""
         number = self._stores.get(store.identity)
         if number is None:
-            answer, _ = self.ask({"do": "store", "root": store.root, "options": store.options})
+            about = {"root": store.root, "options": store.options, "use": store.use}
+            answer, _ = self.ask({"do": "store", **about})
             number = self._stores[store.identity] = store.checked(answer)["store"]
         return number
+
+    def note_read(self, store: Store, nbytes: int) -> None:
+        """Note that bytes were read; of some, or after a while, the process is told."""
+        self._read[store.identity] = read = self._read.get(store.identity, 0) + nbytes
+        if read >= _TOLD_NBYTES or time.monotonic() - self._told_s >= _TOLD_S:
+            self._told_s = time.monotonic()
+            for identity in [each for each in self._read if each in self._stores]:
+                about = {"store": self._stores[identity], "nbytes": self._read[identity]}
+                with contextlib.suppress(OSError):  # it has no time now, or has ended
+                    send(self._socket, {"do": "given", **about}, flags=socket.MSG_DONTWAIT)
+                    del self._read[identity]
 
     def held(self, name: str, place: int) -> _Held | None:
         """Return the piece that has a byte of an object, if it is here."""
@@ -212,12 +239,12 @@ class Store:
     Args:
         root: of it, such as "s3://bucket".
         options: of its client.
-        cache: where bytes are kept.
+        use: where bytes are kept, and the name by which reads are counted.
     """
 
-    def __init__(self, root: str, options: dict[str, Any], cache: ShardCache) -> None:
-        self.root, self.options, self.cache = root, options, cache
-        self.identity = json.dumps([root, options], sort_keys=True, default=repr)
+    def __init__(self, root: str, options: dict[str, Any], use: CacheUse) -> None:
+        self.root, self.options, (self.cache, self.use) = root, options, use
+        self.identity = json.dumps([root, options, self.use], sort_keys=True, default=repr)
 
     def listed(self, prefix: str) -> list[RemoteObject]:
         """Return all objects below a prefix, by key. DatasetError: they cannot be listed."""
@@ -247,9 +274,13 @@ class Store:
         message = {"do": "order", "name": name, "objects": objects, "groups": groups, "then": then}
         self._asked(message)
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Return what was fetched and kept by the process, for all who use the cache."""
         return self._asked(_STATS)[0]
+
+    def probe(self, place: str) -> dict[str, Any]:
+        """Return how soon and how fast a store answers, after some seconds. See `probe`."""
+        return self._asked({"do": "probe", "place": place})[0]
 
     def read(self, of: RemoteObject, begin: int, end: int, is_near: bool = False) -> bytes:
         """Return some bytes of an object; `end` -1: to its end.
@@ -273,6 +304,7 @@ class Store:
                 raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
             parts.append(part)
             at += count
+        self._connection().note_read(self, at - begin)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def fetch(
@@ -329,6 +361,8 @@ class Store:
         finally:
             for fd in left:  # one before has changed
                 os.close(fd)
+        if answer["is_short"]:
+            self.cache.warn_short()
         return {of: said[0] for of, said in zip(objects, answer["objects"], strict=True)}
 
     def checked(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -338,7 +372,8 @@ class Store:
             return answer
         error: type[ConfigError | DatasetError] = ConfigError if kind == "option" else DatasetError
         raised = error(self.failure_text(answer, REMEDIES.get(kind, "cannot be fetched")))
-        raised.kind = kind  # type: ignore[union-attr]
+        told = str(answer.get("told", ""))
+        raised.kind, raised.told = kind, told.partition("': ")[2] or told  # type: ignore[union-attr]
         raise raised
 
     def failure_text(self, answer: dict[str, Any], remedy: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
 from reader.stores.paths import files_in, is_folder, named, names_below
+from reader.stores.shard_cache import CacheUse
 
 __all__ = ["Files", "StoredBytes", "StoredFile", "inner_path", "json_of", "stored_file"]
 
@@ -79,7 +80,13 @@ def inner_path(folder: str, name: str) -> str:
 
 
 class Files:
-    """How the files of a set are found and read: those of this machine."""
+    """How the files of a set are found and read: those of this machine.
+
+    Attributes:
+        use: of a cache, for files of stores; None: there are none.
+    """
+
+    use: CacheUse | None = None
 
     def named(self, part: str) -> list[str]:
         """Return the files and folders that a path or pattern names. See `reader.stores.paths`."""
@@ -184,7 +191,7 @@ class Files:
     def forget(self) -> None:
         """Forget what was listed, which takes memory: who has it keeps what it needs."""
 
-    def fetch_stats(self) -> dict[str, int]:
+    def fetch_stats(self) -> dict[str, Any]:
         """Return what was fetched. See `Shards.fetch_stats`."""
         return {}
 

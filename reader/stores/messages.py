@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["MOST_FDS", "receive", "received", "send", "user_of"]
+__all__ = ["MOST_FDS", "process_of", "receive", "received", "send", "user_of"]
 
 MOST_FDS = 200  # of a packet, beside that of a long message; Linux passes 253
 _MOST_INLINE = 1 << 15  # bytes of a packet
@@ -75,6 +75,15 @@ def received(content: bytes, fds: list[int]) -> tuple[dict[str, Any], list[int]]
 
 def user_of(connection: socket.socket) -> int:
     """Return the number of the user whose process is at the other end."""
+    return _credentials_of(connection)[1]
+
+
+def process_of(connection: socket.socket) -> int:
+    """Return the number of the process that has connected; 0: it cannot be seen from here."""
+    return _credentials_of(connection)[0]
+
+
+def _credentials_of(connection: socket.socket) -> tuple[int, int, int]:
     said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(said)
-    return int(user)
+    process, user, group = _CREDENTIALS.unpack(said)
+    return process, user, group

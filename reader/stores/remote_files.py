@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -20,7 +21,7 @@ from reader.stores.client import Ranges, RemoteObject, Store, store_options
 from reader.stores.files import Files, StoredBytes, StoredFile
 from reader.stores.listing import keep_listing, kept_listing, place_of
 from reader.stores.paths import by_number, expanded
-from reader.stores.shard_cache import ShardCache
+from reader.stores.shard_cache import CacheUse, ShardCache
 from reader.stores.urls import is_url, split_url
 
 __all__ = ["RemoteFiles", "files_for"]
@@ -59,8 +60,10 @@ class RemoteFiles(Files):
         options: of the stores' clients.
     """
 
+    use: CacheUse
+
     def __init__(self, cache: ShardCache, options: dict[str, Any]) -> None:
-        self.cache = cache
+        self.use = CacheUse(cache, secrets.token_hex(8))
         self._options = options
         self._stores: dict[str, Store] = {}
         self._known: dict[str, StoredFile] = {}  # of what was listed
@@ -72,7 +75,7 @@ class RemoteFiles(Files):
         root, key = split_url(url)
         store = self._stores.get(root)
         if store is None:
-            store = self._stores[root] = Store(root, self._options, self.cache)
+            store = self._stores[root] = Store(root, self._options, self.use)
         return store, key
 
     def named(self, part: str) -> list[str]:
@@ -317,9 +320,9 @@ class RemoteFiles(Files):
         store.forget(RemoteObject(key, *file[1:]), ranges)
         return True
 
-    def fetch_stats(self) -> dict[str, int]:
+    def fetch_stats(self) -> dict[str, Any]:
         """See Files."""
-        return Store("", {}, self.cache).stats()
+        return Store("", {}, self.use).stats()
 
     def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
         """See Files."""

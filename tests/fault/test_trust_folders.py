@@ -590,3 +590,67 @@ def test_a_maker_that_is_killed_leaves_no_draft(
     (tmp_path / "cache" / "samples.1.dead.draft").touch()
     fill(tmp_path / "cache")
     assert names_in(tmp_path / "cache") == ["lock", "samples.cache"]
+
+
+# -- caches of shards ----------------------------------------------------------------------------
+
+
+def shard_cache(path: Path) -> str | None:
+    return reader.ShardCache(path, "64MiB").path
+
+
+@needs_root
+def test_a_cache_of_shards_in_a_folder_of_another_user_is_refused(place: Path) -> None:
+    shard_cache(place)
+    told = f"Permission denied.*It belongs to user 0.*chmod 1777 '{place}'"
+    with pytest.raises(ConfigError, match=told):
+        as_user(NOBODY, lambda: shard_cache(place))
+
+
+@needs_root
+def test_each_user_of_a_cache_of_shards_has_a_folder(place: Path) -> None:
+    place.chmod(0o1777)
+    shard_cache(place)
+    as_user(NOBODY, lambda: shard_cache(place))
+    assert {path.name: path.stat().st_uid for path in place.iterdir()} == {
+        "user-0": 0,
+        f"user-{NOBODY}": NOBODY,
+    }
+    assert {mode_of(path) for path in place.iterdir()} == {0o700}
+
+
+@needs_root
+def test_a_folder_that_another_user_has_made_for_this_one_is_refused(place: Path) -> None:
+    place.chmod(0o1777)
+
+    def plant() -> None:
+        (place / "user-0").mkdir()
+        (place / "user-0").chmod(0o755)
+
+    as_user(NOBODY, plant)
+    with pytest.raises(ConfigError, match=r"user nobody \(65534\) made it"):
+        shard_cache(place)
+
+
+@needs_root
+def test_a_cache_of_shards_that_cannot_be_written_is_refused(place: Path) -> None:
+    mine = place / f"user-{NOBODY}"
+    mine.mkdir(mode=0o500)
+    os.chown(mine, NOBODY, NOBODY)
+    with pytest.raises(ConfigError, match=r"cannot be used: .*lock.*that you may write to"):
+        as_user(NOBODY, lambda: shard_cache(place))
+    mine.chmod(0o700)
+    as_user(NOBODY, lambda: shard_cache(place))
+    (mine / "lock").unlink()
+    (mine / "lock").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match=r"cannot be used: .*symbolic links"):
+        as_user(NOBODY, lambda: shard_cache(place))
+
+
+@needs_root
+def test_a_process_that_becomes_another_user_is_told(place: Path) -> None:
+    from reader.stores.shard_cache import connected
+
+    cache = reader.ShardCache(place, "64MiB")
+    with pytest.raises(reader.DatasetError, match=r"cannot be used: .*It belongs to user 0"):
+        as_user(NOBODY, lambda: connected(cache))

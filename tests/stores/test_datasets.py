@@ -34,6 +34,7 @@ from reader.compat.gluon.datasets import RecordFileDataset
 from reader.compat.gluon.image_datasets import ImageRecordDataset
 from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO, pack_img
 from reader.images import ImageFolder, Normalize, RandomResizedCrop, decode
+from reader.stores.shard_cache import CacheUse
 from tests.stores import servers
 from tests.stores.proxy import Rule, faulty
 from tests.stores.servers import S3Server, s3_server
@@ -136,7 +137,7 @@ def test_an_object_that_changes_is_told(name: str, local: Path, server: S3Server
     there = made(name, f"s3://{bucket}", store=options(server), cache=ShardCache())
     for path in local.iterdir():
         server.put(bucket, path.name, bytes(reversed(path.read_bytes())))
-    there._files.cache = ShardCache()  # of the other one all bytes are here
+    there._files.use = CacheUse(ShardCache(), "another")  # of the first one all bytes are here
     fresh = pickle.loads(pickle.dumps(there))
     with pytest.raises(DatasetError, match=rf"'s3://{bucket}/.*has changed since"):
         all_of(fresh, None, num_workers=1)
@@ -162,6 +163,15 @@ def test_what_is_not_there_is_told(make: Callable[..., Any], server: S3Server) -
 
 
 # -- records ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loader_says_what_was_fetched(name: str, local: Path, server: S3Server) -> None:
+    with DataLoader(made(name, "s3://files", store=options(server)), num_workers=2) as loader:
+        nbytes = sum(1 for _ in loader) and loader.stats()["fetch"]["bytes"]
+    with DataLoader(made(name, str(local))) as loader:
+        assert loader.stats()["fetch"] is None
+    assert nbytes > 0
 
 
 def test_records_are_found_without_an_index(local: Path, server: S3Server) -> None:
@@ -311,6 +321,12 @@ def test_pictures_are_those_of_a_local_folder(root: str, pictures: Path, server:
         assert_equal(batches_of(there, order, seed=3, num_workers=2, **where), expected)
     assert_equal(batches_of(pickle.loads(pickle.dumps(there)), order, seed=3), expected)
     assert "obstore" not in sys.modules
+
+
+def test_a_loader_of_pictures_says_what_was_fetched(pictures: Path, server: S3Server) -> None:
+    folder = ImageFolder("s3://pictures", size=(8, 8), store=options(server))
+    with DataLoader(folder, num_workers=2) as loader:
+        assert sum(1 for _ in loader) > 0 < loader.stats()["fetch"]["bytes"]
 
 
 def test_what_is_chosen_of_pictures_is_chosen_in_a_store(pictures: Path, server: S3Server) -> None:

@@ -26,6 +26,7 @@ import pytest
 
 from reader import ConfigError, ShardCache, Shards, write_shards
 from reader.stores.client import Store
+from reader.stores.shard_cache import CacheUse
 from reader.stores.uploads import Uploads
 from tests.processes import BOUND_S, Program, open_pid, wait_gone, wait_until
 from tests.stores.proxy import Proxy, Rule, faulty
@@ -356,7 +357,7 @@ def check_kills(
 
 
 def test_the_process_that_writes_is_replaced_at_each_point(server: S3Server, bucket: str) -> None:
-    store = Store(f"s3://{bucket}", options(server), ShardCache())
+    store = Store(f"s3://{bucket}", options(server), CacheUse(ShardCache(), ""))
 
     def kill() -> None:
         pid = store.stats()["pid"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from reader import ConfigError, ConfigTypeError, ShardCache, Shards
 from reader.stores.fetcher.future import UNKNOWN, Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
 from reader.stores.fetcher.object_store import failure_of, number_of
+from reader.stores.fetcher.transfers import Transfers
 from reader.stores.messages import receive, send
 from reader.stores.urls import is_url, local_path, split_url
 
@@ -168,6 +171,84 @@ def test_what_is_damaged_in_a_folder_is_not_believed(
     assert sound == ([] if damage == "forged" else [(0, 10)])
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of 1 MiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this system mounts no file system for tests")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_piece_goes_for_another_where_the_disk_is_full(small_disk: Path, opened: Any) -> None:
+    kept = opened(small_disk, 1 << 30)
+    objects = [kept.of("s3://b", key) for key in "abc"]
+    for of in objects:
+        piece = kept.new(of, 0, 400_000)
+        assert piece.path
+        piece.here = piece.end
+        kept.use(piece)
+    assert [len(of.pieces) for of in objects] == [1, 0, 1]  # what was used last goes first
+    assert (kept.is_short, kept.limit, kept.evicted) == (True, 64 << 20, 400_000)
+    held = os.dup(objects[0].pieces[0].open())
+    for piece in (objects[0].pieces[0], objects[2].pieces[0]):
+        piece.users = 1
+    assert kept.new_ahead(objects[1], 0, 400_000, 3) is None  # nothing may go for it
+    in_memory = kept.new(objects[1], 0, 400_000)
+    assert not in_memory.path
+    assert os.pwrite(in_memory.fd, b"x", 399_999) == 1
+    kept.begin_epoch()
+    assert kept.limit == 1 << 30
+    os.close(held)
+
+
+def test_a_piece_whose_disk_fills_while_it_comes_goes_on_in_memory(
+    small_disk: Path, opened: Any
+) -> None:
+    kept = opened(small_disk, 1 << 30)
+    transfers = Transfers(kept, Future())
+    piece = kept.new(kept.of("s3://b", "a"), 0, 600_000)
+    transfers._write(piece, b"a" * 300_000, 0)
+    os.ftruncate(piece.fd, 300_000)  # as if the file system had not kept room for it
+    (small_disk / "other").write_bytes(bytes(700_000))
+    transfers._write(piece, b"b" * 300_000, 300_000)
+    assert os.pread(piece.fd, 600_000, 0) == b"a" * 300_000 + b"b" * 300_000
+    assert not piece.path
+    assert kept.is_short
+    kept.keep(piece)  # which no list has
+    (small_disk / "other").unlink()
+    assert (small_disk / "pieces.jsonl").read_text() == ""
+
+
+def test_a_list_that_cannot_be_written_is_left(small_disk: Path, opened: Any) -> None:
+    write_pieces(small_disk)
+    before = (small_disk / "pieces.jsonl").read_text()
+    with contextlib.suppress(OSError), (small_disk / "other").open("wb", 0) as file:
+        while True:
+            file.write(bytes(4096))
+    kept = opened(small_disk, 1 << 30)
+    assert kept.nbytes == 30
+    kept.keep(kept.of("s3://b", "a").pieces[0])
+    assert (small_disk / "pieces.jsonl").read_text() == before
+    assert {path.suffix for path in small_disk.iterdir()} == {".piece", ".jsonl", ""}
+
+
+def test_what_has_no_disk_takes_some_memory_alone(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reader.stores.fetcher.kept_bytes._MOST_SPARE", 25)
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    kept = opened(folder, 1 << 30)
+    folder.rename(tmp_path / "gone")
+    of = kept.of("s3://b", "a")
+    for begin in range(0, 50, 10):
+        assert not filled(kept, of, begin, begin + 10).path
+    assert [piece.begin for piece in of.pieces] == [30, 40]
+    assert kept.nbytes == 20
+
+
 # -- addresses, messages, errors --------------------------------------------------------------
 
 
@@ -232,10 +313,47 @@ def test_errors_of_stores_have_no_address_in_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        (
+            "HTTP error: error sending request Debug source: InvalidCertificate(\n UnknownIssuer,",
+            "certificate",
+            "(UnknownIssuer)",
+        ),
+        (
+            "Error performing PUT http://169.254.169.254/latest/api/token - status code: 403",
+            "no credentials",
+            "no role gives them: 403",
+        ),
+        (
+            'HTTP error: error sending request Debug source: message: "Connection refused" SECRET',
+            "later",
+            "error sending request (Connection refused)",
+        ),
+        ("status code: 400: <Error><Code>ExpiredToken</Code>", "expired", "400 ExpiredToken"),
+        (
+            "status code: 301: <Error><Code>PermanentRedirect</Code>",
+            "region",
+            "301 PermanentRedirect",
+        ),
+        ("status code: 404: <Error><Code>NoSuchBucket</Code>", "no bucket", "404 NoSuchBucket"),
+    ],
+)
+def test_errors_of_stores_have_kinds(text: str, kind: str, told: str) -> None:
+    found = failure_of(Exception(text))
+    assert found.kind == kind
+    assert found.told.endswith(told)
+    assert "SECRET" not in found.told
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"limit": "1MB"}, "limit must be 64 MiB or more"),
         ({"limit": "much"}, "limit must be a number of bytes"),
+        ({"limit": "1GB", "ahead": "2GB"}, "ahead must be at most limit=1000000000, got '2GB'"),
+        ({"ahead": "far"}, "ahead must be a number of bytes, got 'far'"),
+        ({"ahead": -1}, "ahead must be"),
         ({"path": "s3://bucket"}, "path must be the path of a file or folder"),
         ({"path": ""}, "path must be the path of a folder"),
     ],

@@ -108,6 +108,19 @@ def test_the_tuner_is_near_the_best_within_300_batches(
         assert np.mean([work.rate(choice) for choice in choices[300:]]) > 0.9 * best
 
 
+def test_a_network_that_is_full_gets_no_more_workers() -> None:
+    class Network(Work):
+        def rate(self, choice: Choice) -> float:
+            return min(50.0, super().rate(choice))  # what it has for all workers
+
+        def busy(self, choice: Choice) -> float:
+            return float(choice.num_workers)  # they wait for it
+
+    choices = run(started(), lambda _: Network(0.001, 0.01, 8, computes=0.05), 3000)
+    assert np.mean([choice.num_workers for choice in choices[300:]]) < 3
+    assert choices[-1].num_workers == 2
+
+
 def test_workers_that_the_loop_does_not_need_rest() -> None:
     work = Work(0.1, 0.02, 8)
     choices = run(started(8, num_workers=8), lambda _: work, 300)

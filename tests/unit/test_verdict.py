@@ -41,6 +41,10 @@ SLOW = [SlowSample(17, 3, 5, 0, 6.0)]
         ({"workers": 0, "busy_s": 7.9, "cpu_s": 9.9, "idle_cores": 1.0}, "workers"),
         ({"cpu_s": 2.0}, "storage"),
         ({"workers": 0, "busy_s": 7.9, "cpu_s": 1.0, "runnable_s": None}, "storage"),
+        ({"cpu_s": 2.0, "network_s": 15.0}, "network"),
+        ({"cpu_s": 2.0, "network_s": 5.0}, "storage"),
+        ({"wait_s": 0.1, "network_s": 15.0}, "step"),
+        ({"cpu_s": 2.0, "network_s": 15.0, "is_remote": True}, "network"),
         ({"cpu_s": 9.0, "runnable_s": 9.0}, "cores"),
         ({"stages": STAGES | {"fetch": 3.0, "collate": 16.0}}, "collate"),
         ({"first_wait_s": 6.0, "wait_s": 2.0}, "start"),
@@ -97,6 +101,27 @@ def test_the_verdict_names_what_bounds_a_loop(changed: dict[str, Any], bound_by:
     assert verdict.bound_by == bound_by
     assert verdict.sentence.endswith(".")
     assert verdict.gain is None or verdict.gain >= 1
+
+
+def test_a_network_says_what_it_gives_and_what_is_needed_and_names_no_workers_if_it_is_full() -> (
+    None
+):
+    waits = {"cpu_s": 2.0, "network_s": 15.2, "network_nbytes": 500_000_000}
+    waits |= {"stored_nbytes": 400_000_000, "transfers": 8.0, "cache_limit": 1 << 30}
+    full = judge(dataclasses.replace(BUSY, cores=8, idle_cores=6.0, **waits))
+    assert full.sentence == (
+        "The loop waits 80% of its time: 2 workers wait in 80% of the time that batches take for"
+        " bytes of the store. The network gives 50 MB/s, and the step needs 200 MB/s."
+    )
+    assert full.advice.startswith("More workers do not help. Come nearer to the store")
+    assert full.advice.endswith("A ShardCache that holds the set has it from the second epoch on.")
+    assert full.options == {}
+    assert full.gain is not None
+    assert full.gain > 2
+    small = judge(dataclasses.replace(BUSY, **waits, evicted_nbytes=3 << 30))
+    assert "raise limit= of ShardCache, which is 1 GiB, and 3 GiB went from it" in small.advice
+    few = judge(dataclasses.replace(BUSY, **{**waits, "transfers": 1.5}))
+    assert few.advice.startswith("1.5 transfers are under way at a time: have it know what comes")
 
 
 def test_the_gain_is_that_of_a_loop_without_waiting() -> None:

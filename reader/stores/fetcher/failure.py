@@ -10,9 +10,9 @@ class Failure(Exception):
     """What a store refuses, or cannot give.
 
     Args:
-        kind: "missing", "no bucket", "refused", "expired", "region", "changed", "range", "option",
-            "later" for what is tried again, or "lasting"; of a lease "held", "waiting", "lost" or
-            "no lease".
+        kind: "missing", "no bucket", "refused", "expired", "no credentials", "certificate",
+            "region", "changed", "range", "option", "later" for what is tried again, or "lasting";
+            of a lease "held", "waiting", "lost" or "no lease".
         told: what it was, without any secret.
     """
 

@@ -22,12 +22,16 @@ from typing import Any
 
 from reader.stores.fetcher.future import UNKNOWN
 
-__all__ = ["KeptBytes", "KeptObject", "Piece"]
+__all__ = ["LEAST", "KeptBytes", "KeptObject", "Piece", "write"]
+
+LEAST = 64 << 20  # bytes of a limit: of some extents on their way at once
 
 _LOG = "pieces.jsonl"
 _SUFFIX = ".piece"
 _MOST_LINES = 10_000
 _MOST_OF = 0.98  # of a piece: what lies between samples is not handed out
+_MOST_SPARE = 256 << 20  # bytes that are in memory since the disk has no room for them
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Piece:
@@ -43,6 +47,7 @@ class Piece:
         given: how many bytes of it were handed out in this epoch.
         is_checked: whether its sum was compared, or need not be.
         is_passing: whether it is for one use, and none of its object's pieces.
+        is_ahead: whether it was fetched, or is, before anybody asked for it, and nobody has yet.
     """
 
     def __init__(self, of: KeptObject, begin: int, end: int) -> None:
@@ -52,7 +57,7 @@ class Piece:
         self.done: asyncio.Future[None] | None = None
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.users, self.used, self.given = 0, 0, 0
-        self.is_checked, self.is_passing = True, False
+        self.is_checked, self.is_passing, self.is_ahead = True, False, False
 
     @property
     def nbytes(self) -> int:
@@ -144,14 +149,19 @@ class KeptBytes:
         distance: says in how many groups an object is read next.
 
     Attributes:
+        limit: as it was given, or less since the disk was full in this epoch.
         nbytes: of all pieces.
+        ahead_nbytes: of those that nobody has asked for yet.
         evicted: how many bytes went for others.
+        is_short: whether the folder did not take some of them.
         objects: by the names of their stores and their keys.
     """
 
     def __init__(self, folder: str | None, limit: int, distance: Callable[[Any], int]) -> None:
-        self.limit, self.nbytes, self.evicted = limit, 0, 0
+        self.limit = self._limit = limit
+        self.nbytes, self.ahead_nbytes, self.evicted, self.is_short = 0, 0, 0, False
         self._folder, self._distance = folder, distance
+        self._spare: dict[Piece, None] = {}  # in memory, for want of a disk; the oldest first
         self.objects: dict[tuple[str, str], KeptObject] = {}
         self._clock = itertools.count(1)
         self._victims: list[tuple[int, bool, int, Piece]] = []
@@ -170,28 +180,100 @@ class KeptBytes:
     def new(self, of: KeptObject, begin: int, end: int) -> Piece:
         """Return a new piece for a gap of an object, with room for its bytes; they are to come."""
         piece = Piece(of, begin, end)
-        name = f"{secrets.token_hex(12)}{_SUFFIX}"
-        if self._folder is not None:
-            path = f"{self._folder}/{name}"
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            with contextlib.suppress(OSError):  # else in memory: a full disk ends no training
-                piece.fd, piece.path = os.open(path, flags, 0o600), path
-                try:
-                    os.posix_fallocate(piece.fd, 0, piece.nbytes)
-                except OSError as error:
-                    if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                        self._drop_file(piece)
-        if piece.fd < 0:
-            piece.fd = os.memfd_create("reader-piece", os.MFD_CLOEXEC)
-        bisect.insort(of.pieces, piece, key=_begin)
+        if self._folder is None or not self._has_file(piece, -1):
+            self._have_memory(piece)
+        return self._added(piece)
+
+    def new_ahead(self, of: KeptObject, begin: int, end: int, distance: int) -> Piece | None:
+        """Return a new piece that nobody waits for yet; None: there is no room for it.
+
+        Args:
+            of: the object.
+            begin: of a gap in it.
+            end: of the gap.
+            distance: in how many groups it is read: see `make_room`.
+        """
+        if not self.make_room(end - begin, distance):
+            return None
+        piece = Piece(of, begin, end)
+        if self._folder is None:
+            self._have_memory(piece)
+        elif not self._has_file(piece, distance):
+            return None
+        piece.is_ahead = True
+        self.ahead_nbytes += piece.nbytes
+        return self._added(piece)
+
+    def _added(self, piece: Piece) -> Piece:
+        bisect.insort(piece.of.pieces, piece, key=_begin)
         self.nbytes += piece.nbytes
         return piece
+
+    def _has_file(self, piece: Piece, distance: int) -> bool:
+        """Whether a piece has a file in the folder, for which others may have gone."""
+        for _ in range(2):
+            try:
+                self._make_file(piece)
+            except OSError as error:
+                self._drop_file(piece)
+                self._lower_limit()
+                least = self.nbytes - piece.nbytes
+                if error.errno not in _FULL:
+                    return False
+                while self.nbytes > least:
+                    if not self._evict(distance):
+                        return False
+            else:
+                return True
+        return False  # those who read what went keep it on the disk
+
+    def _make_file(self, piece: Piece) -> None:
+        """Make the file of a piece. OSError: it cannot be made, or its disk is full."""
+        path = f"{self._folder}/{secrets.token_hex(12)}{_SUFFIX}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        piece.fd, piece.path = os.open(path, flags, 0o600), path
+        try:
+            os.posix_fallocate(piece.fd, 0, piece.nbytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+
+    def _have_memory(self, piece: Piece) -> None:
+        """Give a piece memory; of what is there for want of a disk the oldest goes for it."""
+        piece.fd = os.memfd_create("reader-piece", os.MFD_CLOEXEC)
+        if self._folder is None:
+            return
+        left = sum(each.nbytes for each in self._spare) + piece.nbytes - _MOST_SPARE
+        for each in list(self._spare) if left > 0 else ():
+            if left > 0 and each.done is None and not each.users:
+                left -= each.nbytes
+                self.drop(each)
+        self._spare[piece] = None
+
+    def _lower_limit(self) -> None:
+        """Take what is kept now for the limit, since the disk is full, until an epoch begins."""
+        self.is_short, self.limit = True, min(self.limit, max(LEAST, self.nbytes))
+
+    def leave_disk(self, piece: Piece, at: int) -> None:
+        """Go on in memory with a piece of which some bytes are here: its disk fails, or is full."""
+        here = os.pread(piece.fd, at - piece.begin, 0)
+        self._drop_file(piece)
+        self._lower_limit()
+        self._have_memory(piece)
+        write(piece, here, piece.begin)
 
     def passing(self, of: KeptObject, begin: int, end: int) -> Piece:
         """Return a new piece in memory that is no part of its object, for one use."""
         piece = Piece(of, begin, end)
         piece.fd, piece.is_passing = os.memfd_create("reader-piece", os.MFD_CLOEXEC), True
         return piece
+
+    def take(self, piece: Piece) -> None:
+        """Note that somebody waits for a piece."""
+        piece.users += 1
+        if piece.is_ahead:
+            piece.is_ahead = False
+            self.ahead_nbytes -= piece.nbytes
 
     def use(self, piece: Piece) -> None:
         """Note that a piece is handed out."""
@@ -203,13 +285,14 @@ class KeptBytes:
             self._victims.append((UNKNOWN, True, piece.used, piece))
 
     def is_sound(self, piece: Piece) -> bool:
-        """Whether a piece that an earlier process has left has the bytes that it wrote."""
-        if not piece.is_checked:
-            try:
-                content = os.pread(piece.open(), piece.nbytes, 0)
-            except OSError:
-                return False
-            piece.is_checked = len(content) == piece.nbytes and zlib.crc32(content) == piece.sum
+        """Whether a piece can be read, and has the bytes that an earlier process wrote."""
+        try:
+            fd = piece.open()  # somebody may have removed it
+            if not piece.is_checked:
+                content = os.pread(fd, piece.nbytes, 0)
+                piece.is_checked = len(content) == piece.nbytes and zlib.crc32(content) == piece.sum
+        except OSError:
+            return False
         return piece.is_checked
 
     def keep(self, piece: Piece) -> None:
@@ -220,23 +303,14 @@ class KeptBytes:
         if self._lines > _MOST_LINES and self._lines > 4 * sum(1 for _ in self._all()):
             self._write_log()
             return
-        line = {
-            "root": piece.of.root,
-            "key": piece.of.key,
-            "nbytes": piece.of.nbytes,
-            "version": piece.of.version,
-            "begin": piece.begin,
-            "end": piece.end,
-            "sum": piece.sum,
-            "file": Path(piece.path).name,
-        }
         with contextlib.suppress(OSError):  # of a full disk: the next process fetches it again
-            self._log.write(json.dumps(line) + "\n")
+            self._log.write(_line_of(piece))
             self._log.flush()
 
     def cut(self, piece: Piece, end: int) -> None:
         """Note that a piece ends sooner: so does its object."""
         self.nbytes -= piece.end - end
+        self.ahead_nbytes -= (piece.end - end) * piece.is_ahead
         piece.end = end
         if end <= piece.begin:
             self.drop(piece)
@@ -254,6 +328,8 @@ class KeptBytes:
             if piece.is_spent:
                 bisect.insort(piece.of.spent, (piece.begin, piece.end))
             self.nbytes -= piece.nbytes
+            self.ahead_nbytes -= piece.nbytes * piece.is_ahead
+            piece.is_ahead = False
             self._drop_file(piece)
 
     def forget(self, piece: Piece) -> None:
@@ -263,7 +339,8 @@ class KeptBytes:
             return
         piece.of.pieces.remove(piece)
         self.nbytes -= piece.nbytes
-        piece.is_passing = True
+        self.ahead_nbytes -= piece.nbytes * piece.is_ahead
+        piece.is_passing, piece.is_ahead = True, False
 
     def renewed(self, of: KeptObject) -> KeptObject:
         """Return the object of a key anew: it has another version, and what was here goes."""
@@ -274,14 +351,19 @@ class KeptBytes:
 
     def make_room(self, nbytes: int, distance: int) -> bool:
         """Whether there is room, once pieces went that are read later than in `distance` groups."""
-        fresh = False
         # what nobody waits for yet leaves room for what somebody will
         limit = self.limit if distance < 0 else self.limit * 3 // 4
         while self.nbytes + nbytes > limit:
+            if not self._evict(distance):
+                return False
+        return True
+
+    def _evict(self, distance: int) -> bool:
+        """Let the piece go that is read last, if that is later than in `distance` groups."""
+        is_fresh = False
+        while self._victims or not is_fresh:
             if not self._victims:
-                if fresh:
-                    return False
-                self._victims, fresh = self._ranked(), True
+                self._victims, is_fresh = self._ranked(), True
                 continue
             found, is_done, _, piece = self._victims.pop()
             if piece.done is not None or piece.users or piece.of.piece_at(piece.begin) is not piece:
@@ -291,7 +373,8 @@ class KeptBytes:
                 return False
             self.evicted += piece.nbytes
             self.drop(piece)
-        return True
+            return True
+        return False
 
     def is_half_empty(self) -> bool:
         """Whether much more can come before anything goes."""
@@ -302,8 +385,9 @@ class KeptBytes:
         self._victims.clear()
 
     def begin_epoch(self) -> None:
-        """Note that an epoch begins: all will be read again."""
+        """Note that an epoch begins: all will be read again, and the disk may have room again."""
         self.moved()
+        self.limit = self._limit
         for each in self.objects.values():
             each.spent.clear()
         for piece in self._all():
@@ -329,6 +413,7 @@ class KeptBytes:
         return found
 
     def _drop_file(self, piece: Piece) -> None:
+        self._spare.pop(piece, None)
         if piece.fd >= 0:
             os.close(piece.fd)
         if piece.path:
@@ -339,7 +424,8 @@ class KeptBytes:
     def close(self) -> None:
         """Close all that is open; what is in the folder stays there."""
         if self._log is not None:
-            self._log.close()
+            with contextlib.suppress(OSError):  # of a full disk
+                self._log.close()
         for piece in self._all():
             if piece.fd >= 0:
                 os.close(piece.fd)
@@ -360,25 +446,29 @@ class KeptBytes:
                 self._take(f"{folder}/{name}", sizes.get(name, -1), said)
         kept = {Path(piece.path).name for piece in self._all()}
         for name in sizes:
-            if name.endswith(_SUFFIX) and name not in kept:
+            if (name.endswith(_SUFFIX) and name not in kept) or name.startswith(f"{_LOG}."):
                 with contextlib.suppress(OSError):
                     Path(folder, name).unlink()
         self._write_log()
         self.make_room(0, -1)
 
     def _write_log(self) -> None:
-        """Write the list of pieces anew, without those that went."""
+        """Write the list of pieces anew; on a full disk the old one stays."""
         path = f"{self._folder}/{_LOG}"
         draft = f"{path}.{secrets.token_hex(6)}"
-        if self._log is not None:
-            self._log.close()
-        self._log = open(draft, "x", encoding="utf-8", opener=_of_this_user)  # noqa: SIM115
-        self._lines = -sum(1 for _ in self._all())  # so that these do not count
-        for piece in self._all():
-            if piece.done is None:
-                self.keep(piece)
         self._lines = 0
-        Path(draft).replace(path)
+        with contextlib.ExitStack() as undone, contextlib.suppress(OSError):
+            log = open(draft, "x", encoding="utf-8", opener=_of_this_user)  # noqa: SIM115
+            undone.callback(_discard, log, draft)
+            for each in self._all():
+                if each.path and each.done is None:
+                    log.write(_line_of(each))
+            log.flush()
+            Path(draft).replace(path)
+            undone.pop_all()
+            before, self._log = self._log, log
+            if before is not None:
+                before.close()
 
     def _take(self, path: str, size: int, said: dict[str, Any]) -> None:
         """Take a piece that an earlier process has left. ValueError, ...: it cannot be."""
@@ -398,6 +488,35 @@ class KeptBytes:
     def _all(self) -> Iterator[Piece]:
         for each in self.objects.values():
             yield from each.pieces
+
+
+def write(piece: Piece, content: bytes, at: int) -> None:
+    """Write some bytes of a piece. OSError: its disk fails, or is full."""
+    done = 0
+    while done < len(content):
+        done += os.pwrite(piece.fd, memoryview(content)[done:], at - piece.begin + done)
+
+
+def _line_of(piece: Piece) -> str:
+    """Return what the list says of a piece."""
+    said = {
+        "root": piece.of.root,
+        "key": piece.of.key,
+        "nbytes": piece.of.nbytes,
+        "version": piece.of.version,
+        "begin": piece.begin,
+        "end": piece.end,
+        "sum": piece.sum,
+        "file": Path(piece.path).name,
+    }
+    return json.dumps(said) + "\n"
+
+
+def _discard(log: Any, path: str) -> None:
+    """Close and remove a list that could not be written."""
+    for remove in (log.close, Path(path).unlink):
+        with contextlib.suppress(OSError):
+            remove()
 
 
 def _lines_of(path: str) -> Iterator[dict[str, Any]]:

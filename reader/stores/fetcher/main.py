@@ -22,5 +22,6 @@ def main() -> None:
     from reader.stores.fetcher.server import serve
 
     first = socket.socket(fileno=arguments["first"])
-    asyncio.run(serve(first, arguments["lock"], arguments["folder"], arguments["limit"]))
+    said = [arguments[name] for name in ("lock", "folder", "limit", "ahead")]
+    asyncio.run(serve(first, *said))
     os._exit(0)  # threads of the client library are not waited for

@@ -22,6 +22,12 @@ __all__ = ["Meta", "ObjectStore", "number_of"]
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
+# why there is no connection, in what obstore says for programmers
+_REASONS = (
+    re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w{1,40})"),
+    re.compile(r'"(failed to lookup address[^"]{0,80})"'),
+    re.compile(r'message: "([^"]{1,80})"'),
+)
 _CHUNK = 1 << 18  # bytes: what is lost at most of a transfer that breaks
 _CONNECT, _WHOLE = "10 seconds", "3600 seconds"  # stalls are noticed by who reads
 _LISTED = 1000  # objects of an answer
@@ -39,6 +45,8 @@ _CLIENT_OPTIONS = frozenset(
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _FOR_S3 = "AWS_ENDPOINT_URL_S3"  # which obstore takes before an endpoint that it is given
 _LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
+_OF_ROLES = ("169.254.169.254", "metadata.google.internal")  # which give machines credentials
+_OF_OPTIONS = ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError")
 _KINDS = {  # of failures, by S3's code, status, or type of obstore's error
     **dict.fromkeys(
         ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint", 301),
@@ -147,6 +155,16 @@ class ObjectStore:
             return _meta(await self._obstore.head_async(self._store, key))
         except Exception as error:  # of many types
             raise failure_of(error) from None
+
+    async def first_listed(self, folder: str) -> list[tuple[str, int]]:
+        """Return key and bytes of the first objects in a folder and those below it."""
+        prefix = f"{folder.rstrip('/')}/" if folder else ""
+        try:
+            async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
+                return [(each["path"], each["size"]) for each in part]
+        except Exception as error:  # of many types
+            raise failure_of(error) from None
+        return []
 
     async def content(self, key: str) -> tuple[bytes, dict[str, str]]:
         """Return a small object, and what `replaced` takes for its version."""
@@ -276,18 +294,20 @@ def failure_of(error: Exception) -> Failure:
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     number, name = int(status[1]) if status else 0, code[1] if code else ""
-    told = _plain(error)
-    kind = _KINDS.get(name) or _KINDS.get(number) or _KINDS.get(type(error).__name__)
-    if kind is not None:
-        return Failure(kind, told)
-    if number == 404 or isinstance(error, FileNotFoundError):
-        is_bucket = name in ("NoSuchBucket", "ContainerNotFound")
-        return Failure("no bucket" if is_bucket else "missing", told)
-    if number and number not in _LATER:
-        return Failure("lasting", told)
-    if type(error).__name__ in ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError"):
-        return Failure("option", told)
-    return Failure("option" if "builder error" in told else "later", told)
+    told, kind = _plain(error), type(error).__name__
+    if number not in _LATER and any(place in text for place in _OF_ROLES):
+        return Failure("no credentials", f"no role gives them: {told}")
+    known = _KINDS.get(name) or _KINDS.get(number) or _KINDS.get(kind)
+    is_missing = number == 404 or isinstance(error, FileNotFoundError)
+    kinds = (
+        ("certificate", "InvalidCertificate" in text),
+        (known or "", known is not None),
+        ("no bucket", is_missing and name in ("NoSuchBucket", "ContainerNotFound")),
+        ("missing", is_missing),
+        ("lasting", bool(number) and number not in _LATER),
+        ("option", kind in _OF_OPTIONS or "builder error" in told),
+    )
+    return Failure(next((each for each, is_so in kinds if is_so), "later"), told)
 
 
 def _plain(error: Exception) -> str:
@@ -296,5 +316,7 @@ def _plain(error: Exception) -> str:
     status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
     if status:
         return " ".join(found[1] for found in (status, code, message) if found)
-    text = text.partition("Debug source")[0]
-    return re.sub(r"https?://\S+", "the store", text).strip().replace("\n", " ")[:300]
+    text, _, source = text.partition("Debug source")
+    reasons = [f"({found[1]})" for each in _REASONS for found in (each.search(source),) if found]
+    plain = re.sub(r"https?://\S+", "the store", text).strip().replace("\n", " ")[:300]
+    return " ".join([plain, *reasons[:1]])

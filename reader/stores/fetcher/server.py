@@ -14,6 +14,8 @@ import json
 import os
 import secrets
 import socket
+import time
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,9 +25,10 @@ from reader.stores.fetcher.future import Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
 from reader.stores.fetcher.lease import Lease
 from reader.stores.fetcher.object_store import ObjectStore, number_of
+from reader.stores.fetcher.probe import probe
 from reader.stores.fetcher.transfers import Source, Transfers
 from reader.stores.fetcher.uploads import Uploads, content_of
-from reader.stores.messages import MOST_FDS, received, send, user_of
+from reader.stores.messages import MOST_FDS, process_of, received, send, user_of
 
 __all__ = ["serve"]
 
@@ -36,10 +39,13 @@ _BACKLOG = 512
 _PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
 _PATIENCE_S = 120.0
+_COUNTS = ("bytes", "requests", "retries", "damaged", "sent")
 _FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
 
 
-async def serve(first: socket.socket, lock: str, folder: str | None, limit: int) -> None:
+async def serve(
+    first: socket.socket, lock: str, folder: str | None, limit: int, ahead: int | None
+) -> None:
     """Serve until nobody is there.
 
     Args:
@@ -47,6 +53,7 @@ async def serve(first: socket.socket, lock: str, folder: str | None, limit: int)
         lock: the path of the file that says where it listens, which is locked as long as it runs.
         folder: of the cache; None: bytes are kept in memory.
         limit: of the cache, in bytes.
+        ahead: how many bytes are fetched ahead at most; None: as many as fit.
     """
     fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW * (folder is not None))
     try:
@@ -56,11 +63,16 @@ async def serve(first: socket.socket, lock: str, folder: str | None, limit: int)
             raise
         send(first, {"is_other": True})  # another one has come first
         return
-    listening, address = _listening(folder)
-    content = json.dumps({"address": address, "pid": os.getpid(), "limit": limit}).encode()
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, content, 0)
-    server = _Server(folder, limit)
+    try:
+        listening, address = _listening(folder)
+        said = {"address": address, "pid": os.getpid(), "limit": limit, "ahead": ahead}
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(said).encode(), 0)
+        server = _Server(folder, limit, ahead)
+    except OSError as error:  # of a disk that is full, or fails
+        os.ftruncate(fd, 0)
+        send(first, {"failure": f"{error.strerror}: {error.filename or lock}"})
+        return
     try:
         server.welcome(first)
         send(first, {"is_other": False})
@@ -102,7 +114,8 @@ class _Client:
 
     Attributes:
         connection: to it.
-        sources: the stores that it reads, by their numbers, with the names of their roots.
+        sources: the stores that it reads, by their numbers, with the names of their roots, and the
+            counts of who reads them.
         orders: the orders that it has told.
         reads: how often it has asked for samples.
         lease: that it has of a folder, which ends with the connection.
@@ -112,7 +125,7 @@ class _Client:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         connection.setblocking(False)
-        self.sources: list[tuple[str, Source]] = []
+        self.sources: list[tuple[str, Source, Counter[str]]] = []
         self.orders: list[str] = []
         self.reads = 0
         self.lease: Lease | None = None
@@ -134,17 +147,19 @@ class _Client:
 class _Server:
     """Who is there, and what is fetched for all of them."""
 
-    def __init__(self, folder: str | None, limit: int) -> None:
+    def __init__(self, folder: str | None, limit: int, ahead: int | None) -> None:
         self.ended = asyncio.Event()
         self._future = Future()
         self._kept = KeptBytes(folder, limit, self._future.distance)
-        self._transfers = Transfers(self._kept, self._future)
+        self._transfers = Transfers(self._kept, self._future, ahead)
         self._uploads = Uploads(self._transfers)
         self._leases: dict[str, Lease] = {}  # by the writers that have them
         self._releasing: set[asyncio.Task[None]] = set()
         self._clients: set[_Client] = set()
         self._stores: dict[str, ObjectStore] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._uses: dict[str, Counter[str]] = {}  # counts of those who read, by their names
+        self._failures: Counter[str] = Counter()  # that were told, by kind
 
     def accept(self, listening: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -216,6 +231,7 @@ class _Server:
                 await getattr(self, f"_do_{what}")(client, **message)
                 return
             except Failure as error:
+                self._failures[error.kind] += 1
                 answer = {"failure": error.kind, "told": error.told}
             except Exception as error:  # a fault of ours: the process goes on for the others
                 answer = {"failure": "lasting", "told": f"the fetching process failed: {error!r}"}
@@ -223,8 +239,17 @@ class _Server:
         except (OSError, ValueError, TypeError):  # it has ended
             self._leave(client)
 
-    async def _do_store(self, client: _Client, root: str, options: dict[str, Any]) -> None:
-        """Take a store that the client reads; the answer is its number."""
+    async def _do_store(
+        self, client: _Client, root: str, options: dict[str, Any], use: str = ""
+    ) -> None:
+        """Take a store that the client reads; the answer is its number.
+
+        Args:
+            client: who asks.
+            root: of the store.
+            options: of its client.
+            use: the name by which what is read is counted.
+        """
         options = dict(options)
         patience_s = float(options.pop("timeout", _PATIENCE_S))
         identity = json.dumps([root, options], sort_keys=True)
@@ -232,7 +257,8 @@ class _Server:
         if store is None:
             store = self._stores[identity] = ObjectStore(root, options)
         name = f"{root} {options.get('endpoint', '')} {options.get('profile', '')}".strip()
-        client.sources.append((name, Source(store, patience_s)))
+        counts = self._uses.setdefault(use, Counter())
+        client.sources.append((name, Source(store, patience_s), counts))
         await client.send({"store": len(client.sources) - 1})
 
     async def _do_read(
@@ -246,9 +272,10 @@ class _Server:
             parts: object, begin and end or -1 of each.
             is_near: whether bytes beside these will be wanted.
         """
+        began, counts = time.monotonic(), Counter[str]()
         known = []
         for store, key, nbytes, number in objects:
-            name, source = client.sources[store]
+            name, source, total = client.sources[store]  # one of a message
             with _naming(key):
                 known.append(await self._transfers.known(name, key, source, nbytes, number))
 
@@ -257,11 +284,17 @@ class _Server:
 
         async def found_of(number: int, begin: int, end: int) -> Any:
             with _naming(known[number].key):
-                return await self._transfers.pieces(known[number], begin, end, is_near, is_first)
+                return await self._transfers.pieces(
+                    known[number], begin, end, is_near, is_first, counts
+                )
 
         found = await asyncio.gather(*(found_of(*part) for part in parts), return_exceptions=True)
         failures = [each for each in found if isinstance(each, BaseException)]
         pieces = [piece for each in found if not isinstance(each, BaseException) for piece in each]
+        if failures or counts["missed"]:
+            counts["waits"], counts["wait_us"] = 1, int((time.monotonic() - began) * 1e6)
+        if objects:
+            total.update(counts)
         try:
             if failures:
                 raise failures[0]
@@ -275,6 +308,7 @@ class _Server:
                     for each in part
                 ]
                 answer["is_last"] = first + MOST_FDS >= len(unique)
+                answer["is_short"] = self._kept.is_short
                 await client.send(answer, [piece.open() for piece in part])
             if not is_near and client.reads > 1:
                 self._transfers.go_ahead()
@@ -298,13 +332,17 @@ class _Server:
                     self._transfers.counts["damaged"] += 1
         await client.send({})
 
+    async def _do_given(self, client: _Client, store: int, nbytes: int) -> None:
+        """Count bytes that a client has read of what it holds; there is no answer."""
+        client.sources[store][2]["given"] += nbytes
+
     async def _do_meta(self, client: _Client, objects: list[Any]) -> None:
         """Answer with bytes and the version's number of objects; None: of missing ones."""
 
         async def meta(store: int, key: str) -> Any:
             try:
                 with _naming(key):
-                    name, source = client.sources[store]
+                    name, source, _ = client.sources[store]
                     found = await self._transfers.meta(self._kept.of(name, key), source)
                     return [found.nbytes, number_of(found.version)]
             except Failure as error:
@@ -314,6 +352,10 @@ class _Server:
 
         found = await asyncio.gather(*(meta(*each) for each in objects))
         await client.send({"objects": found})
+
+    async def _do_probe(self, client: _Client, store: int, place: str) -> None:
+        """Answer with how soon and how fast a store answers: see `probe`."""
+        await client.send(await probe(client.sources[store][1].store, place))
 
     async def _do_list(self, client: _Client, store: int, prefix: str) -> None:
         """Answer with key, bytes and the version's number of all objects below a prefix."""
@@ -406,7 +448,7 @@ class _Server:
         """
         known: list[KeptObject] = []
         for store, key, nbytes, number in objects:
-            root, source = client.sources[store]
+            root, source, _ = client.sources[store]
             of = self._kept.of(root, key)
             self._transfers.expect(of, source, nbytes, number)
             known.append(of)
@@ -422,13 +464,30 @@ class _Server:
             self._transfers.begin_epoch()
         await client.send({})
 
-    async def _do_stats(self, client: _Client) -> None:
-        """Answer with what was fetched and kept."""
-        counts = self._transfers.counts
-        fetched = ("bytes", "requests", "retries", "hits", "waits", "waited_us", "ahead", "damaged")
-        answer = {name: counts[name] for name in (*fetched, "sent")}
-        answer |= {"kept": self._kept.nbytes, "limit": self._kept.limit}
-        await client.send({**answer, "evicted": self._kept.evicted, "pid": os.getpid()})
+    async def _do_stats(self, client: _Client, uses: list[str] | None = None) -> None:
+        """Answer with what was fetched and kept: see `Shards.fetch_stats`.
+
+        Args:
+            client: who asks.
+            uses: the names of those whose reads are counted; None: of all.
+        """
+        wanted = self._uses if uses is None else uses
+        sums = sum((self._uses.get(name, Counter()) for name in wanted), Counter[str]())
+        answer: dict[str, Any] = {
+            **{name: self._transfers.counts[name] for name in _COUNTS},
+            "transfer_s": self._transfers.running_s(),
+            "given": sums["given"],
+            "hits": max(0, sums["given"] - sums["missed"]),
+            "waits": sums["waits"],
+            "wait_s": sums["wait_us"] * 1e-6,
+            "errors": dict(self._failures),
+            "ahead": self._kept.ahead_nbytes,
+            **{name: getattr(self._kept, name) for name in ("nbytes", "limit", "evicted")},
+            "pid": os.getpid(),
+            "users": sorted({process_of(each.connection) for each in self._clients} - {0}),
+        }
+        answer["kept"] = answer.pop("nbytes")
+        await client.send(answer)
 
     def close(self) -> None:
         for client in list(self._clients):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import random
 import re
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.future import Future
-from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
+from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece, write
 from reader.stores.fetcher.object_store import Meta, ObjectStore, number_of
 
 __all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers"]
@@ -36,6 +37,7 @@ _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
 _KNOWN_WAITS = 64
 _ALONE_S = 1.0  # for which the first samples of an epoch are fetched alone, at most
+_LOOKS = 16  # at what comes ahead, while as much is asked for as may be fetched ahead
 _MD5 = re.compile('"[0-9a-f]{32}"')  # a version of S3, for what was uploaded by one request
 _AGAIN_S = 30  # before what failed ahead of its time is tried again
 
@@ -53,21 +55,25 @@ class Transfers:
     Args:
         kept: the bytes that are here.
         future: what is read next.
+        ahead: how many bytes are fetched that nobody has asked for; None: as many as fit.
 
     Attributes:
-        counts: of requests, bytes, retries and others, for statistics.
+        counts: of requests, bytes and retries, for statistics.
         goes_ahead: whether what nobody waits for yet is fetched.
     """
 
-    def __init__(self, kept: KeptBytes, future: Future) -> None:
+    def __init__(self, kept: KeptBytes, future: Future, ahead: int | None = None) -> None:
         self.kept, self._future = kept, future
+        self._most_ahead = math.inf if ahead is None else ahead
         self.counts: Counter[str] = Counter()
         self.goes_ahead = True
         self._sources: dict[KeptObject, Source] = {}
         self._asked: deque[Piece] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._running_ahead = 0
+        self._running_s, self._looked_s = 0.0, time.monotonic()
         self._spent = 0  # bytes, since what comes ahead was looked at
+        self._asked_for = 0  # likewise, for the first time
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
         self._failed: dict[KeptObject, float] = {}
         self._ahead: Iterator[tuple[KeptObject, int, int]] | None = None
@@ -126,7 +132,13 @@ class Transfers:
                 wait = await self.pause(error, wait, end)
 
     async def pieces(
-        self, of: KeptObject, begin: int, end: int, is_near: bool, is_first: bool = False
+        self,
+        of: KeptObject,
+        begin: int,
+        end: int,
+        is_near: bool,
+        is_first: bool,
+        counts: Counter[str],
     ) -> list[Piece]:
         """Return the pieces that have some bytes of a known object, when all of them are here.
 
@@ -137,11 +149,13 @@ class Transfers:
             is_near: whether others beside them will be wanted.
             is_first: whether somebody begins to read: then they are fetched alone, to be here
                 soon, and what is beside them comes after.
+            counts: gets the bytes that are not here yet, "missed".
 
         Raises:
             Failure: they cannot be had.
         """
-        if of.nbytes < 0:
+        is_known = of.nbytes >= 0
+        if not is_known:
             last = begin + EXTENT if end < 0 else end
             first = of.piece_at(begin) or self._ask(of, begin, last)
             await self._here([first], first.end)
@@ -170,18 +184,28 @@ class Transfers:
                     gap = of.gap_at(at, low, min(high, of.nbytes))
                 piece = self._ask(of, *gap)
             found.append(piece)
-            piece.users += 1
+            self.kept.take(piece)
             at = piece.end
+        missed = end - begin - (sum(_here(each, begin, end) for each in found) if is_known else 0)
         try:
             await self._here(found, end)
         except BaseException:
             self.release(found)
             raise
-        for piece in found:
+        counts["missed"] += missed
+        self._note_given(of, found, begin, end)
+        return found
+
+    def _note_given(self, of: KeptObject, pieces: list[Piece], begin: int, end: int) -> None:
+        """Note that some bytes of pieces are handed out; what comes next may have changed."""
+        for piece in pieces:
+            self._asked_for += 0 if piece.given else piece.nbytes
             piece.given += min(end, piece.end) - max(begin, piece.begin)
         if self._future.touched(of):
             self.moved()
-        return found
+        elif self._asked_for >= max(EXTENT, self._most_ahead / _LOOKS):
+            self._asked_for, self._ahead = 0, None
+            self.pump()
 
     def _is_crowded(self, of: KeptObject) -> bool:
         """Whether so many wait that more is to be fetched by each request.
@@ -207,7 +231,8 @@ class Transfers:
             if piece.is_spent and not piece.users:
                 self.kept.spend(piece)
                 self._spent += piece.nbytes
-            piece.shut()
+            if not piece.users:
+                piece.shut()
             if piece.is_passing and not piece.users:
                 self.kept.drop(piece)
         if self._spent >= EXTENT:  # there is room for what comes
@@ -235,18 +260,14 @@ class Transfers:
 
     async def _here(self, pieces: list[Piece], end: int) -> None:
         """Wait until pieces are here, of the last one what is before some end."""
-        began = time.monotonic()
         for piece, done in [(piece, piece.done) for piece in pieces]:  # which becomes None
             if done is None or (piece.here >= min(end, piece.end) and not done.done()):
-                self.counts["hits"] += 1
                 continue
-            self.counts["waits"] += 1
             part: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             piece.waiting.append((min(end, piece.end), part))
             await asyncio.wait([part, done], return_when=asyncio.FIRST_COMPLETED)
             if done.done():
                 done.result()  # raises the error of a transfer that failed
-        self.counts["waited_us"] += int((time.monotonic() - began) * 1e6)
 
     def _ask(self, of: KeptObject, begin: int, end: int) -> Piece:
         """Return a piece that will come before all that nobody waits for yet."""
@@ -277,7 +298,6 @@ class Transfers:
             piece = self._next_ahead()
             if piece is None:
                 return
-            self.counts["ahead"] += piece.nbytes
             self._running_ahead += 1
             self._begin(piece).add_done_callback(self._ended_ahead)
 
@@ -292,30 +312,37 @@ class Transfers:
             of, begin, end = self._gap
             if of.gap_at(begin, begin, end) != (begin, end):
                 self._gap = None  # it was asked for meanwhile
-            elif self.kept.make_room(end - begin, self._future.distance(of)):
-                self._gap = None
-                return self._coming(self.kept.new(of, begin, end))
             else:
+                piece = self.kept.new_ahead(of, begin, end, self._future.distance(of))
+                if piece is not None:
+                    self._gap = None
+                    return self._coming(piece)
                 self._is_full = True  # until something is read
         return None
 
     def _gaps_ahead(self) -> Iterator[tuple[KeptObject, int, int]]:
-        now = time.monotonic()
+        """Yield what is to be fetched, and is not yet, as far ahead as may be."""
+        now, left = time.monotonic(), self._most_ahead
         for of in self._future.ahead():
             if not isinstance(of, KeptObject) or now < self._failed.get(of, 0):
                 continue
             at = 0
             while at < of.nbytes:
                 piece = of.piece_at(at)
-                if piece is None:
-                    begin, end = of.gap_at(at, at, min(at // EXTENT * EXTENT + EXTENT, of.nbytes))
-                    for part in of.unspent(begin, end):
-                        yield of, *part
-                    at = end
-                else:
+                if piece is not None:
+                    left -= 0 if piece.given else piece.nbytes
                     at = piece.end
+                    continue
+                begin, end = of.gap_at(at, at, min(at // EXTENT * EXTENT + EXTENT, of.nbytes))
+                for part in of.unspent(begin, end):
+                    if left <= 0:
+                        return
+                    left -= part[1] - part[0]
+                    yield of, *part
+                at = end
 
     def _begin(self, piece: Piece) -> asyncio.Task[None]:
+        self.running_s()
         task = asyncio.get_running_loop().create_task(self._transfer(piece))
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -325,7 +352,15 @@ class Transfers:
         self._running_ahead -= 1
         self.pump()
 
+    def running_s(self) -> float:
+        """Return the seconds of all transfers, summed; called before their number changes."""
+        now = time.monotonic()
+        self._running_s += len(self._running) * (now - self._looked_s)
+        self._looked_s = now
+        return self._running_s
+
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self.running_s()
         self._running.discard(task)
         self.pump()
 
@@ -411,7 +446,7 @@ class Transfers:
                 chunk = await asyncio.wait_for(anext(chunks), stall)
                 if at + len(chunk) > piece.end:
                     raise Failure("later", "it gave more bytes than were asked for")
-                _write(piece, chunk, at)
+                self._write(piece, chunk, at)
                 at += len(chunk)
                 if not self._has_sum(piece):
                     piece.reached(at)
@@ -423,6 +458,18 @@ class Transfers:
         except Failure as error:
             raise _Broken(at, error) from None
         return at
+
+    def _write(self, piece: Piece, chunk: bytes, at: int) -> None:
+        """Write some bytes of a piece: into memory, where its disk fails or is full."""
+        try:
+            write(piece, chunk, at)
+        except OSError:
+            if not piece.path:
+                raise
+            self.kept.leave_disk(piece, at)
+            write(piece, chunk, at)
+        if piece.path:
+            piece.sum = zlib.crc32(chunk, piece.sum)
 
     def _learn(self, of: KeptObject, meta: Meta) -> None:
         """Take what a store says of an object. Failure: it is another version."""
@@ -464,12 +511,10 @@ class _Broken(Exception):
         self.at, self.failure = at, failure
 
 
-def _write(piece: Piece, chunk: bytes, at: int) -> None:
-    done = 0
-    while done < len(chunk):
-        done += os.pwrite(piece.fd, memoryview(chunk)[done:], at - piece.begin + done)
-    if piece.path:
-        piece.sum = zlib.crc32(chunk, piece.sum)
+def _here(piece: Piece, begin: int, end: int) -> int:
+    """Return how many bytes of a range a piece has already."""
+    here = piece.end if piece.done is None else piece.here
+    return max(0, min(end, here) - max(begin, piece.begin))
 
 
 def _md5(piece: Piece) -> bytes:
