@@ -28,13 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from reader import DataLoader, ShardCache, ShardOrder, Shards, write_shards
+from reader import DataLoader, ShardCache, ShardOrder, Shards, WorkerDied, write_shards
 from tests.stores.proxy import Proxy, Rule, faulty
 from tests.stores.servers import PUBLIC, S3Server, s3_server
 
 RANKS, WORKERS, BATCH = 2, 2, 16
 _SAMPLES, _LIMIT = 4_000, 64 << 20  # bytes, of some 200 MB
 _EVERY = 4  # batches, after which a state is saved
+_KILLED = 3  # the exit code of a rank whose workers were killed too often
 _LATE_S = 60.0  # a rank that gives nothing for longer hangs
 _FAULTS = (Rule("slow_down", share=0.03), Rule("cut", share=0.01), Rule("stall", 4, share=0.002))
 
@@ -47,7 +48,10 @@ def main() -> int:
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        _train(**json.loads(options.rank))
+        try:
+            _train(**json.loads(options.rank))
+        except WorkerDied:  # of one batch several workers were killed: then the loader ends
+            return _KILLED
         return 0
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
@@ -92,7 +96,7 @@ def _run(folder: Path, server: S3Server, proxy: Proxy, kills: int, rng: random.R
             done[kind] += 1
         for rank, process in ranks.items():
             if process.poll() is not None:
-                if process.returncode not in (-signal.SIGKILL, 0):
+                if process.returncode not in (-signal.SIGKILL, _KILLED):
                     return _failed(f"rank {rank} ended with {process.returncode}", done)
                 ranks[rank] = _started(rank, folder, server, proxy)
     if watch.is_late():

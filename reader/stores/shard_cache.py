@@ -58,8 +58,9 @@ class ShardCache:
             disk; or a quarter of the memory that is available, and 4 GiB at most.
         ahead: how many bytes are fetched before they are asked for, in the order in which they will
             be read: a number of bytes, such as "2GB", kept to within 8 MiB, at most `limit`; 0:
-            none. "auto": as many as fit into three quarters of `limit`, for which nothing goes that
-            is read sooner.
+            none. "auto": as many as fit while nothing goes for them; then the group of shards that
+            is read and the next one, and an eighth of `limit` beyond, or more after somebody had
+            to wait. Nothing goes for them that is read sooner.
 
     Raises:
         ConfigError, ConfigTypeError: an argument is invalid, or the folder cannot be used.

@@ -27,6 +27,7 @@ __all__ = ["LEAST", "KeptBytes", "KeptObject", "Piece", "write"]
 LEAST = 64 << 20  # bytes of a limit: of some extents on their way at once
 
 _LOG = "pieces.jsonl"
+_FOR_ASKED = 512 << 20  # bytes of the limit that are left for what is asked for at once
 _SUFFIX = ".piece"
 _MOST_LINES = 10_000
 _MOST_OF = 0.98  # of a piece: what lies between samples is not handed out
@@ -351,12 +352,16 @@ class KeptBytes:
 
     def make_room(self, nbytes: int, distance: int) -> bool:
         """Whether there is room, once pieces went that are read later than in `distance` groups."""
-        # what nobody waits for yet leaves room for what somebody will
-        limit = self.limit if distance < 0 else self.limit * 3 // 4
-        while self.nbytes + nbytes > limit:
+        while not self.has_space(nbytes, distance):
             if not self._evict(distance):
                 return False
         return True
+
+    def has_space(self, nbytes: int, distance: int) -> bool:
+        """Whether there is room, and nothing has to go. `distance`: see `make_room`."""
+        # what nobody waits for yet leaves room for what somebody will
+        left = min(self.limit // 4, _FOR_ASKED) if distance >= 0 else 0
+        return self.nbytes + nbytes <= self.limit - left
 
     def _evict(self, distance: int) -> bool:
         """Let the piece go that is read last, if that is later than in `distance` groups."""

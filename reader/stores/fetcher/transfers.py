@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 import os
 import random
 import re
@@ -37,6 +36,7 @@ _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
 _KNOWN_WAITS = 64
 _ALONE_S = 1.0  # for which the first samples of an epoch are fetched alone, at most
+_PART = 8  # of the limit is fetched ahead at first
 _LOOKS = 16  # at what comes ahead, while as much is asked for as may be fetched ahead
 _MD5 = re.compile('"[0-9a-f]{32}"')  # a version of S3, for what was uploaded by one request
 _AGAIN_S = 30  # before what failed ahead of its time is tried again
@@ -55,7 +55,9 @@ class Transfers:
     Args:
         kept: the bytes that are here.
         future: what is read next.
-        ahead: how many bytes are fetched that nobody has asked for; None: as many as fit.
+        ahead: how many bytes are fetched that nobody has asked for; None: as many as fit while
+            nothing goes for them; then this group and the next one, and beyond them an eighth of
+            the limit, or more when somebody had to wait.
 
     Attributes:
         counts: of requests, bytes and retries, for statistics.
@@ -64,7 +66,9 @@ class Transfers:
 
     def __init__(self, kept: KeptBytes, future: Future, ahead: int | None = None) -> None:
         self.kept, self._future = kept, future
-        self._most_ahead = math.inf if ahead is None else ahead
+        self._is_auto = ahead is None
+        self._most_ahead = kept.limit // _PART if ahead is None else ahead
+        self._raised_s = 0.0  # when it was last
         self.counts: Counter[str] = Counter()
         self.goes_ahead = True
         self._sources: dict[KeptObject, Source] = {}
@@ -193,6 +197,8 @@ class Transfers:
             self.release(found)
             raise
         counts["missed"] += missed
+        if missed:
+            self._raise_ahead()
         self._note_given(of, found, begin, end)
         return found
 
@@ -206,6 +212,14 @@ class Transfers:
         elif self._asked_for >= max(EXTENT, self._most_ahead / _LOOKS):
             self._asked_for, self._ahead = 0, None
             self.pump()
+
+    def _raise_ahead(self) -> None:
+        """Note that somebody had to wait: more is fetched ahead, if the store could give more."""
+        now = time.monotonic()
+        is_idle = self.goes_ahead and self._running_ahead < _MOST_AHEAD
+        if self._is_auto and is_idle and now - self._raised_s > _ALONE_S:
+            self._most_ahead = min(2 * self._most_ahead, self.kept.limit)
+            self._raised_s, self._ahead = now, None
 
     def _is_crowded(self, of: KeptObject) -> bool:
         """Whether so many wait that more is to be fetched by each request.
@@ -242,6 +256,8 @@ class Transfers:
     def begin_epoch(self) -> None:
         """Take a new order: what it begins with comes before all else, for a while."""
         self.goes_ahead = False
+        if self._is_auto:
+            self._most_ahead = max(self._most_ahead // 2, self.kept.limit // _PART)
         self.kept.begin_epoch()
         self._ahead, self._is_full = None, False
         asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
@@ -326,20 +342,25 @@ class Transfers:
         for of in self._future.ahead():
             if not isinstance(of, KeptObject) or now < self._failed.get(of, 0):
                 continue
+            is_soon = self._is_auto and self._future.distance(of) <= 1
             at = 0
             while at < of.nbytes:
                 piece = of.piece_at(at)
                 if piece is not None:
-                    left -= 0 if piece.given else piece.nbytes
+                    left -= 0 if piece.given or is_soon else piece.nbytes
                     at = piece.end
                     continue
                 begin, end = of.gap_at(at, at, min(at // EXTENT * EXTENT + EXTENT, of.nbytes))
                 for part in of.unspent(begin, end):
-                    if left <= 0:
+                    if left <= 0 and not is_soon and not self._is_free(part):
                         return
-                    left -= part[1] - part[0]
+                    left -= 0 if is_soon else part[1] - part[0]
                     yield of, *part
                 at = end
+
+    def _is_free(self, part: tuple[int, int]) -> bool:
+        """Whether nothing has to go for some bytes, where that is ours to say."""
+        return self._is_auto and self.kept.has_space(part[1] - part[0], 0)
 
     def _begin(self, piece: Piece) -> asyncio.Task[None]:
         self.running_s()
