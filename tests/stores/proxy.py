@@ -35,6 +35,8 @@ Kind = Literal[
     "bandwidth",  # send bodies at `amount` bytes a second, all connections together
     "slow_down",  # answer 503 with S3's error SlowDown, without asking the server
     "too_many",  # answer 429 with Retry-After: `amount`, in whole s, without asking the server
+    "expired",  # answer 400 with S3's error ExpiredToken, without asking the server
+    "other_region",  # answer 301 with S3's error PermanentRedirect, without asking the server
     "cut",  # close the connection after a part of the body, as drawn
     "damage",  # flip the bits of one byte of the body, as drawn
     "stall",  # wait `amount` s at a place of the body, as drawn
@@ -126,6 +128,11 @@ def faulty(upstream: str, *rules: Rule, seed: int = 0) -> Iterator[Proxy]:
 
 
 _CONDITION = re.compile(rb"(?im)^if-(?:none-)?match:.*\n")
+_ERRORS: dict[Kind, tuple[str, str, str]] = {  # of S3: status, code and message
+    "slow_down": ("503 Slow Down", "SlowDown", "Please reduce your rate."),
+    "expired": ("400 Bad Request", "ExpiredToken", "The provided token has expired."),
+    "other_region": ("301 Moved Permanently", "PermanentRedirect", "Use the right endpoint."),
+}
 _EDITS: dict[Kind, tuple[re.Pattern[bytes], Any]] = {
     "wrong_range": (
         re.compile(rb"(?im)^(content-range: *bytes )(\d+)"),
@@ -367,10 +374,12 @@ class _Client:
 
     def _refusal(self) -> tuple[bytes, bytes] | None:
         """Return the head and body that a fault answers instead of the server."""
-        if "slow_down" in self._faults:
-            self._happens("slow_down")
-            body = "<Error><Code>SlowDown</Code><Message>Please reduce your rate.</Message></Error>"
-            lines = "503 Slow Down\r\nContent-Type: application/xml"
+        errors = [kind for kind in _ERRORS if kind in self._faults]
+        if errors:
+            self._happens(errors[0])
+            status, code, told = _ERRORS[errors[0]]
+            body = f"<Error><Code>{code}</Code><Message>{told}</Message></Error>"
+            lines = f"{status}\r\nContent-Type: application/xml"
         elif "too_many" in self._faults:
             body = ""
             lines = f"429 Too Many Requests\r\nRetry-After: {self._happens('too_many'):.0f}"

@@ -269,6 +269,40 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(
     assert equal(all_of(there, None), all_of(here, None))
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("expired", r"the credentials have expired. Get new ones, and go on"),
+        (
+            "other_region",
+            r"lies in another region: pass store=\{'region': ...\}, or set AWS_REGION",
+        ),
+    ],
+)
+def test_what_a_store_refuses_in_an_epoch_is_told_at_once(
+    kind: Any, told: str, local: Path, server: S3Server, proxy: Proxy
+) -> None:
+    there = Shards(
+        "s3://sets/mds", store=options(server, proxy.endpoint), cache=ShardCache(ahead=0)
+    )
+    with DataLoader(there, batch_size=16, num_workers=2, collate_fn=list) as loader:
+        batches = iter(loader)
+        found, state = next(batches), loader.state_dict()
+        proxy.set_rules(Rule(kind))
+        began = time.monotonic()
+        with pytest.raises(DatasetError, match=told) as caught:
+            for batch in batches:
+                found += batch
+                state = loader.state_dict()
+        assert time.monotonic() - began < 10  # and not when its time is over
+        assert server.secret_key not in str(caught.value)
+        proxy.set_rules()
+    with DataLoader(there, batch_size=16, num_workers=2, collate_fn=list) as loader:
+        loader.load_state_dict(state)
+        rest = [sample for batch in loader for sample in batch]
+    assert equal(found + rest, all_of(Shards(local / "mds"), None))
+
+
 def test_what_cannot_be_fetched_in_time_is_told(server: S3Server, proxy: Proxy) -> None:
     there = Shards("s3://sets/mds", store=options(server, proxy.endpoint, timeout=1))
     proxy.set_rules(Rule("slow_down"))

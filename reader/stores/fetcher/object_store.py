@@ -46,6 +46,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _FOR_S3 = "AWS_ENDPOINT_URL_S3"  # which obstore takes before an endpoint that it is given
 _LATER = {408, 425, 429, 500, 502, 503, 504}  # statuses of what may work when it is tried again
 _OF_ROLES = ("169.254.169.254", "metadata.google.internal")  # which give machines credentials
+_OF_REGION = "incorrectly configured region"  # of a redirect that says no address
 _OF_OPTIONS = ("UnknownConfigurationKeyError", "InvalidPathError", "ValueError")
 _KINDS = {  # of failures, by S3's code, status, or type of obstore's error
     **dict.fromkeys(
@@ -301,6 +302,7 @@ def failure_of(error: Exception) -> Failure:
     is_missing = number == 404 or isinstance(error, FileNotFoundError)
     kinds = (
         ("certificate", "InvalidCertificate" in text),
+        ("region", _OF_REGION in text),
         (known or "", known is not None),
         ("no bucket", is_missing and name in ("NoSuchBucket", "ContainerNotFound")),
         ("missing", is_missing),
