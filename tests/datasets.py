@@ -57,6 +57,19 @@ def first_time(path: str) -> bool:
 # ---- datasets ------------------------------------------------------------------------------
 
 
+class Wrapped:
+    """Keeps another dataset in `dataset`; has no epoch itself."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+
 class Rows:
     """(array of `width` float32, each equal to the index; the index): easy to check anywhere."""
 

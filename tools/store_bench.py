@@ -281,6 +281,8 @@ def _streaming() -> Make:
 
 def _litdata() -> Make:
     library = library_of("litdata")
+    downloader = importlib.import_module("litdata.streaming.downloader")
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # which it cannot be asked for
 
     def make(folder: str, place: dict[str, Any], size: int, state: Any) -> Made:
         dataset = library.StreamingDataset(

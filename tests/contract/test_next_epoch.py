@@ -23,7 +23,7 @@ from reader import (
     IterableDataset,
     Subset,
 )
-from tests.datasets import Rows, check_rows
+from tests.datasets import Rows, Wrapped, check_rows
 from tests.processes import kill_and_wait, wait_until
 from tests.streams import Marking, Parts, marks, order_of, values_of
 
@@ -57,19 +57,6 @@ class Hidden(Epochs):
 
     def __getitem__(self, index: int) -> Any:
         return index, getattr(self, "where", -1), os.getpid()
-
-
-class Wrapped:
-    """Keeps another dataset in `dataset`; has no epoch itself."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
 
 
 class Joined(Epochs):

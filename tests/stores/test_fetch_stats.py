@@ -31,6 +31,7 @@ from reader import write_shards as write
 from reader.observe.running import watch_loaders
 from reader.observe.top import show_top, table_of
 from reader.stores.shard_cache import connected
+from tests.datasets import Wrapped
 from tests.processes import Program, wait_until
 from tests.stores.proxy import Proxy, Rule, faulty
 from tests.stores.servers import S3Server, s3_server
@@ -110,17 +111,6 @@ def test_stats_of_a_loader_count_the_bytes_of_its_dataset(workers: int, server: 
     assert found["ahead"] < SIZE  # what lies between samples
     assert (found["errors"], found["is_running"]) == ({}, True)
     assert 0 < found["kept"] <= found["limit"]
-
-
-class Wrapped:
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {

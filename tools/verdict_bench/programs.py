@@ -7,9 +7,11 @@ that the verdict named; it makes a loop.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +32,15 @@ from reader.observe.face import ObservedFace
 from reader.policy import BatchPolicy, Policy
 from tools.late_device import Event, LateDevice
 from tools.verdict_bench.memory_group import VARIABLE, MemoryGroup, made_group
-from tools.verdict_bench.works import FileSamples, Samples, compute, hold_gil, pictures, rest
+from tools.verdict_bench.works import (
+    FileSamples,
+    Samples,
+    compute,
+    hold_gil,
+    pictures,
+    rest,
+    slow_link,
+)
 
 __all__ = ["PROGRAMS", "Loop", "Program"]
 
@@ -114,6 +124,20 @@ def _sampler(options: dict[str, Any], is_mended: bool) -> Loop:
     order: Any = [[number] for number in range(120)] if is_mended else SlowOrder()
     loader = _loader(options, Samples(120), batch_sampler=order)
     return Loop(loader, lambda _: rest(0.004))
+
+
+def _network(options: dict[str, Any], is_mended: bool) -> Loop:
+    folder = tempfile.TemporaryDirectory()
+    rows = [{"x": np.random.default_rng(k).bytes(100_000)} for k in range(160)]
+    reader.write_shards(rows, folder.name, "mds", columns={"x": "bytes"}, shard_size="2MB")
+    place = folder.name if is_mended else f"{slow_link(folder.name)}/index.json"
+    how: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 0}
+    loader = _loader(options, reader.Shards(place), **how)
+    return Loop(loader, lambda _: rest(0.01), around=folder)
+
+
+def _without_obstore() -> str:
+    return "" if importlib.util.find_spec("obstore") else "obstore is not installed"
 
 
 def _storage(options: dict[str, Any], _is_mended: bool) -> Loop:
@@ -340,6 +364,7 @@ PROGRAMS = {
     "step": Program("step", _ALL, _step),
     "sampler": Program("sampler", _ALL, _sampler),
     "storage": Program("storage", _ALL, _storage),
+    "network": Program("network", ("2", "2 threads"), _network, _without_obstore),
     "samples that compute": Program("dataset", _APART, _dataset),
     "samples and step compute": Program("dataset", ("2",), _dataset_and_step),
     "too few workers": Program("workers", ("0", "1", "1 thread"), _workers),

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import http.server
 import io
+import re
 import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FileSamples", "Samples", "compute", "hold_gil", "pictures", "rest"]
+__all__ = ["FileSamples", "Samples", "compute", "hold_gil", "pictures", "rest", "slow_link"]
 
 _BLOCK = bytes(1 << 16)
 _never = threading.Event()
@@ -157,3 +160,42 @@ def _jpeg() -> bytes:
     file = io.BytesIO()
     small.resize((640, 640)).save(file, "JPEG", quality=90)
     return file.getvalue()
+
+
+def slow_link(folder: str) -> str:
+    """Return the address at which this process gives the files of a folder, 12 MB a second.
+
+    It ends with the process.
+    """
+    handler = functools.partial(_Link, Path(folder), threading.Lock())
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+class _Link(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, folder: Path, turn: threading.Lock, *arguments: Any) -> None:
+        self.folder, self.turn = folder, turn
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        content = (self.folder / self.path[1:]).read_bytes()
+        said = self.headers.get("Range")
+        first, last = map(int, re.findall(r"\d+", said)) if said else (0, len(content) - 1)
+        part = content[first : last + 1]
+        self.send_response(206 if said else 200)
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Last-Modified", "Sat, 28 Nov 2026 00:00:00 GMT")
+        self.end_headers()
+        for at in range(0, len(part) if self.command == "GET" else 0, 50_000):
+            with self.turn:  # all requests share the link
+                rest(0.004)
+            self.wfile.write(part[at : at + 50_000])
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
