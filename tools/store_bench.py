@@ -21,6 +21,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ SAMPLES, SAMPLE_NBYTES, TOKENS = 3_000, 100_000, 100_000
 BATCHES = {"samples": 32, "tokens": 256}
 _ROUND_TRIP_MS, _BANDWIDTH = 30, 100e6
 _PR_SET_CHILD_SUBREAPER = 36
+_MOST_FAILURES = 3  # of one contestant, whose turn is repeated
 _PATIENCE_S = 3.0  # for processes to end
 
 Loader = Any  # gives batches, and has state_dict and load_state_dict where its library has them
@@ -91,6 +93,7 @@ def _rows(found: dict[str, dict[str, float]]) -> list[list[str]]:
         "main_s_gb",
         "requests_gb",
         "fetched",
+        "failed",
     )
     rows = [
         [
@@ -103,6 +106,7 @@ def _rows(found: dict[str, dict[str, float]]) -> list[list[str]]:
             "trainer s/GB",
             "requests/GB",
             "fetched",
+            "failed",
         ]
     ]
     for name, figures in found.items():
@@ -154,12 +158,21 @@ def _contestant(
     said |= {"key": server.access_key, "secret": server.secret_key}
     said["tars"] = len(list((folder / work / "tar").glob("*.tar")))
 
+    failures: list[str] = []
+
     def program(**more: Any) -> dict[str, float]:
-        with tempfile.TemporaryDirectory(dir=folder) as cache:
-            argv = [sys.executable, "-W", "ignore", "-m", "tools.store_bench", "--turn"]
-            argv.append(json.dumps({**said, "cache": cache, **more}))
-            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
-        return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+        cache = folder / "cache"  # states of LitData have its path
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir()
+        argv = [sys.executable, "-W", "ignore", "-m", "tools.store_bench", "--turn"]
+        argv.append(json.dumps({**said, "cache": str(cache), **more}))
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
+        if done.returncode == 0:
+            return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+        if len(failures) >= _MOST_FAILURES:
+            raise RuntimeError(done.stderr)
+        failures.append(done.stderr.splitlines()[-1])
+        return program(**more)
 
     def turn() -> dict[str, float]:
         proxy.set_rules(Rule("delay", _ROUND_TRIP_MS), Rule("bandwidth", _BANDWIDTH))
@@ -177,6 +190,7 @@ def _contestant(
             "cpu_s_gb": whole["cpu_s"] / gb,
             "main_s_gb": whole["main_s"] / gb,
             "requests_gb": counted.requests.total() / gb,
+            "failed": len(failures),
             "fetched": counted.bytes_sent / nbytes,
         }
 
@@ -244,6 +258,10 @@ def _lists(samples: list[Any]) -> list[Any]:
     return [each["x"] for each in samples]
 
 
+def _dicts(samples: list[Any]) -> dict[str, list[Any]]:
+    return {"x": _lists(samples)}  # of which Streaming knows the number
+
+
 def _ours(window: int | str) -> Make:
     def make(folder: str, place: dict[str, Any], size: int, state: Any) -> Made:
         store = {"endpoint": place["endpoint"], "virtual_hosted_style_request": False}
@@ -270,11 +288,11 @@ def _streaming() -> Make:
             remote=f"s3://{folder}", local=place["cache"], shuffle=True, batch_size=size
         )
         loader = library.StreamingDataLoader(
-            dataset, batch_size=size, num_workers=WORKERS, collate_fn=_lists
+            dataset, batch_size=size, num_workers=WORKERS, collate_fn=_dicts
         )
         if state is not None:
             loader.load_state_dict(state)
-        return iter(loader), loader.state_dict, lambda: None
+        return (batch["x"] for batch in loader), loader.state_dict, lambda: None
 
     return make
 
