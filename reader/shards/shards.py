@@ -208,7 +208,11 @@ class Shards(ShardedDataset[Any]):
         for number, run in groupby(shards):
             begin, end = end, end + len(list(run))
             part = positions[begin:end]
-            shard, read = self._read(number, part)
+            try:
+                shard = self._shard(number, is_dense=len(part) > 1)
+                read = shard.samples(part)
+            except DatasetError as error:
+                shard, read = self._read_again(number, part, error)
             samples = zip(rows[begin:end], part, read, strict=True)
             if fields is None:
                 for row, _, sample in samples:
@@ -222,7 +226,11 @@ class Shards(ShardedDataset[Any]):
         """Return a sample's open shard, its position there and its index from the front, and it."""
         place = self._from_front(index)
         number, position = self._set.place_of(place)
-        shard, (found,) = self._read(number, [position])
+        try:
+            shard = self._shard(number)
+            (found,) = shard.samples([position])
+        except DatasetError as error:
+            shard, (found,) = self._read_again(number, [position], error)
         return shard, position, place, found
 
     def fetch(self, indices: Sequence[int]) -> None:
@@ -230,20 +238,24 @@ class Shards(ShardedDataset[Any]):
         if self._set.is_remote:
             self._fetch(*self._set.locate(sorted(map(self._from_front, indices))))
 
-    def _read(self, number: int, positions: Sequence[int]) -> tuple[Shard, list[Any]]:
-        """Return an open shard and some of its samples; damaged bytes of a store come once more."""
-        try:
-            shard = self._shard(number, is_dense=len(positions) > 1)
-            return shard, shard.samples(positions)
-        except DatasetError as error:
-            if not self._set.is_remote:
-                raise
-            opened = self._open.pop(number, None)
-            is_in_place = opened is not None and opened.is_read_in_place
-            ranges = opened.ranges(positions) if opened is not None and is_in_place else []
-            again = ranges or [(0, -1)]
-            if not self._options.files.is_given_anew(self._set.file(number), again, error):
-                raise
+    def _read_again(
+        self, number: int, positions: Sequence[int], error: DatasetError
+    ) -> tuple[Shard, list[Any]]:
+        """Return an open shard and some of its samples, of which damaged bytes come once more.
+
+        Args:
+            number: of the shard.
+            positions: of the samples.
+            error: what was found when they were read; it is raised where that is of no use.
+        """
+        if not self._set.is_remote:
+            raise error
+        opened = self._open.pop(number, None)
+        is_in_place = opened is not None and opened.is_read_in_place
+        ranges = opened.ranges(positions) if opened is not None and is_in_place else []
+        again = ranges or [(0, -1)]
+        if not self._options.files.is_given_anew(self._set.file(number), again, error):
+            raise error
         shard = self._shard(number)
         return shard, shard.samples(positions)
 
@@ -263,7 +275,7 @@ class Shards(ShardedDataset[Any]):
             begin, end = end, end + len(list(run))
             try:
                 shard = self._shard(number)
-            except DatasetError:  # see _read, which opens it again
+            except DatasetError:  # see _read_again
                 continue
             if shard.is_read_in_place:
                 wanted.append((self._set.file(number), shard.ranges(positions[begin:end])))
