@@ -155,7 +155,7 @@ from reader import ImageError
 from reader.images import decode
 
 decode(sys.argv[1], crop=(0, 0, 1, 1))
-for spare in range(64 << 20, 160 << 20, 4 << 20):  # what is missing differs: pixels, or a codec's state
+for spare in range(64 << 20, 160 << 20, 4 << 20):  # pixels are missing, or a codec's state
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
