@@ -33,7 +33,7 @@ from reader.observe.top import show_top, table_of
 from reader.stores.shard_cache import connected
 from tests.datasets import Wrapped
 from tests.processes import Program, wait_until
-from tests.stores.proxy import Proxy, Rule, faulty
+from tests.stores.proxy import Proxy, Rule
 from tests.stores.servers import S3Server, s3_server
 from tests.stores.test_shards import READS, all_of, options, upload, wait_ended
 
@@ -58,19 +58,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         upload(server, "large", folder / "large")
         upload(server, "sets", folder / "small")
         yield server
-
-
-@pytest.fixture(scope="module")
-def running_proxy(server: S3Server) -> Iterator[Proxy]:
-    with faulty(server.endpoint, seed=3) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxy(running_proxy: Proxy) -> Proxy:
-    running_proxy.set_rules()
-    running_proxy.reset()
-    return running_proxy
 
 
 def check(samples: list[Any], expected: list[int]) -> None:

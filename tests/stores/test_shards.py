@@ -23,7 +23,7 @@ from reader.stores.messages import receive, send
 from reader.stores.shard_cache import connected
 from tests.processes import Program, open_pid, wait_gone, wait_until
 from tests.stores import servers
-from tests.stores.proxy import Proxy, Rule, faulty
+from tests.stores.proxy import Proxy, Rule
 from tests.stores.servers import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
@@ -76,19 +76,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, local: Path) -> Iterator[S3
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         upload(server, "sets", local)
         yield server
-
-
-@pytest.fixture(scope="module")
-def running_proxy(server: S3Server) -> Iterator[Proxy]:
-    with faulty(server.endpoint, seed=3) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxy(running_proxy: Proxy) -> Proxy:
-    running_proxy.set_rules()
-    running_proxy.reset()
-    return running_proxy
 
 
 def options(server: S3Server, endpoint: str = "", **others: Any) -> dict[str, Any]:

@@ -29,8 +29,9 @@ from reader.stores.client import Store
 from reader.stores.shard_cache import CacheUse
 from reader.stores.uploads import Uploads
 from tests.processes import BOUND_S, Program, open_pid, wait_gone, wait_until
-from tests.stores.proxy import Proxy, Rule, faulty
+from tests.stores.proxy import Proxy, Rule
 from tests.stores.servers import ANYBODYS, S3Server, azure_server, s3_server
+from tests.stores.test_shards import options
 
 pytestmark = pytest.mark.slow
 
@@ -58,19 +59,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def running_proxy(server: S3Server) -> Iterator[Proxy]:
-    with faulty(server.endpoint, seed=3) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxy(running_proxy: Proxy) -> Proxy:
-    running_proxy.set_rules()
-    running_proxy.reset()
-    return running_proxy
-
-
 _numbers = itertools.count()
 
 
@@ -79,18 +67,6 @@ def bucket(server: S3Server) -> str:
     name = f"bucket{next(_numbers)}"
     server.make_bucket(name)
     return name
-
-
-def options(server: S3Server, endpoint: str = "", **others: Any) -> dict[str, Any]:
-    return {
-        "endpoint": endpoint or server.endpoint,
-        "access_key_id": server.access_key,
-        "secret_access_key": server.secret_key,
-        "region": server.region,
-        "virtual_hosted_style_request": False,
-        "timeout": 20,
-        **others,
-    }
 
 
 def names_in(server: S3Server, bucket: str, folder: str) -> set[str]:
