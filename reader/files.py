@@ -34,6 +34,7 @@ __all__ = [
     "new_file",
     "open_regular",
     "open_to_write",
+    "replacing",
 ]
 
 _PROC = Path("/proc")
@@ -87,6 +88,23 @@ def new_file(path: str | os.PathLike[str]) -> io.BufferedWriter:
         os.unlink(path)  # noqa: PTH108
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return open(os.open(path, flags, 0o666), "wb")  # noqa: PTH123
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[io.BufferedWriter]:
+    """Write a file under another name, and give it its own where the block ends without an error.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    draft = f"{path}.{secrets.token_hex(6)}.draft"
+    try:
+        with new_file(draft) as file:
+            yield file
+        os.replace(draft, path)  # noqa: PTH105
+    finally:
+        if os.path.lexists(draft):
+            os.unlink(draft)  # noqa: PTH108
 
 
 def open_to_write(path: Any, flags: int) -> int:

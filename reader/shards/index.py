@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import os
-import secrets
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError, DatasetError, got
-from reader.files import new_file
+from reader.files import replacing
 from reader.shards.formats import FORMATS, Format, find_format, format_by_name, read_index
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import UNIT_ENDS, Arrays, ListedShard, Options
@@ -401,21 +400,16 @@ def _made_anew(
         (path if is_url(path) else os.path.relpath(path, base), nbytes, mtime_ns)
         for path, nbytes, mtime_ns in map(_stamp, files)
     ]
-    draft = f"{place}.{secrets.token_hex(6)}.draft"
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             if is_asked:
                 os.makedirs(base, exist_ok=True)  # noqa: PTH103
-            with new_file(draft) as file:
+            with replacing(place) as file:
                 write_arrays(file, form.name, stamps, _in_turn(pool, arrays_of, files))
-            os.replace(draft, place)  # noqa: PTH105
         except OSError as error:
             if is_asked:
                 raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
             return kept_in_memory(form.name, stamps, _in_turn(pool, arrays_of, files))
-        finally:
-            if os.path.lexists(draft):
-                os.unlink(draft)  # noqa: PTH108
     found = kept_in(place, form.name)
     if found is None or found[0] != stamps:  # another process has just written its own
         return kept_in_memory(form.name, stamps, map(arrays_of, files))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Sequence
 
 import numpy as np
 
 from reader.errors import ConfigError
-from reader.files import new_file
+from reader.files import replacing
 from reader.stores.client import RemoteObject
 from reader.stores.kept_arrays import COUNT, kept_in, write_arrays
 
@@ -55,14 +54,9 @@ def keep_listing(place: str, url: str, objects: Sequence[RemoteObject]) -> None:
         "versions": np.array([each.version for each in objects], np.int64),
     }
     folder = os.path.dirname(place)  # noqa: PTH120
-    draft = f"{place}.{secrets.token_hex(6)}.draft"
     try:
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-        with new_file(draft) as file:
+        with replacing(place) as file:
             write_arrays(file, _KIND, [(url, len(names), 0)], [arrays])
-        os.replace(draft, place)  # noqa: PTH105
     except OSError as error:
         raise ConfigError(f"index='{folder}' cannot be written to: {error}") from error
-    finally:
-        if os.path.lexists(draft):
-            os.unlink(draft)  # noqa: PTH108
