@@ -69,7 +69,7 @@ def test_an_index_that_cannot_be_kept_is_told(
     def refuse(*_: Any) -> Any:  # no folder refuses root
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("reader.shards.index.new_file", refuse)
+    monkeypatch.setattr("reader.files.new_file", refuse)
     code, _, err = run(capsys, "index", folder)
     assert code == 2
     assert "is not kept: pass --index FOLDER" in err
