@@ -47,6 +47,7 @@ KERNELS = (
     "random.permutation",
     "shared.entry_table",
     "shared.key_table",
+    "tokens.",
 )
 # What each batch passes through: slower by a twentieth without.
 ROAD = (
@@ -77,6 +78,7 @@ PACKAGES = [
     "reader.stores.fetcher",
     "reader.shards",
     "reader.shards.formats",
+    "reader.tokens",
     "reader.observe",
     "reader.compat",
     "reader.compat.paddle",

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from reader.streams.rebatch import rebatch
     from reader.streams.shard import shard
     from reader.streams.shuffle_buffer import shuffle_buffer
+    from reader.tokens.documents import Documents
     from reader.worker.context import WorkerInfo, get_worker_info, sample_rng
 
 # Paddle 2.6 for GPUs brings a zlib of its own, which breaks Python's unless that was used first.
@@ -105,6 +106,7 @@ __all__ = [
     "DatasetError",
     "DistributedBatchSampler",
     "DistributedSampler",
+    "Documents",
     "ImageError",
     "InternalError",
     "IterableDataset",
@@ -193,6 +195,7 @@ _HOMES = {
         "reader.streams.rebatch": "rebatch",
         "reader.streams.shard": "shard",
         "reader.streams.shuffle_buffer": "shuffle_buffer",
+        "reader.tokens.documents": "Documents",
     }.items()
     for name in names.split()
 }

@@ -70,8 +70,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),
     "shards": (*_ENGINE, "images", "observe", "loader"),
+    "tokens": (*_ENGINE, "formats", "images", "observe", "loader", "shards"),
     "compat": (*_ENGINE, "formats", "observe", "loader"),
-    "__main__": (*_ENGINE, "observe", "loader", "compat", "shards", "_version", "the face"),
+    "__main__": (
+        *(*_ENGINE, "observe", "loader", "compat", "shards", "tokens"),
+        *("_version", "the face"),
+    ),
 }
 FACE = "the face"
 # A public package whose `__init__` names what later rooms define: it imports that when it is asked
@@ -87,6 +91,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "shared",
         "pixels",
         "shards",
+        "tokens",
         "batch",
         "collate",
         "wire",

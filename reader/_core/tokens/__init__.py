@@ -1,0 +1,1 @@
+"""Documents of tokens: pieces of them gathered into rows."""

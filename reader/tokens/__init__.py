@@ -1,0 +1,1 @@
+"""Documents of tokens, from arrays, files and shards."""

@@ -1,0 +1,202 @@
+"""Documents of tokens by number: what language models are trained on, whatever holds it.
+
+Imports the kinds of documents: flat ones, in memory or in mapped files, and listed ones, which a
+dataset gives. A Documents is one of these, chosen by what it was made of.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.checks import described
+from reader.data.dataset import Dataset
+from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+from reader.formats.token_file import as_integers
+from reader.shards.shards import Origin
+from reader.tokens.flat_documents import FlatDocuments, Mark, in_files, in_memory
+from reader.tokens.listed_documents import ListedDocuments, TokenFields
+
+__all__ = ["Documents"]
+
+Array = npt.NDArray[Any]
+
+
+class Documents(Dataset[dict[str, Array]]):
+    """Hold documents of tokens, each a dict of arrays: "tokens", and fields of the same length.
+
+    Args:
+        source: what holds the documents:
+
+            - a list or tuple of documents, or an array with a row for each. They are copied into
+              shared memory. A document is an array, list or tensor of integers, or a dict of these.
+            - an array of tokens with one axis, with `document_end` or `document_begin`.
+            - the path of a file, or a list of paths, as `TokenWindows` reads it, with
+              `document_end` or `document_begin`. A document ends where its file ends.
+            - any other dataset with a length and indices, such as `reader.Shards`. It is read once
+              for the lengths, unless `lengths` gives them.
+        document_end: the token that ends a document, and belongs to it.
+        document_begin: the token that begins a document, and belongs to it.
+        tokens: the field that has the tokens, of documents that are dicts; None: "tokens", or
+            "input_ids".
+        fields: the names of other fields, such as ["loss_mask"], of documents that are dicts; None:
+            all that are arrays or lists of numbers. They have the length of the tokens.
+        lengths: of each document of a dataset, in tokens; they are compared when it is read.
+        dtype: of the tokens in a file; None: what the file says, else "uint16".
+        as_dtype: what tokens are given as; None: as they are.
+        header: how many bytes lie before the first token of a file: see `TokenWindows`.
+
+    Raises:
+        ConfigError, ConfigTypeError: an argument that cannot be, or a file that cannot be read; a
+            document that is none, it is named.
+
+    >>> documents = Documents([[1, 2, 3], [4, 5]])
+    >>> len(documents), documents[1]["tokens"].tolist(), documents.lengths.tolist()
+    (2, [4, 5], [3, 2])
+    >>> Documents(np.array([7, 8, 0, 9, 0]), document_end=0).lengths.tolist()
+    [3, 2]
+    """
+
+    __repr__ = described
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        document_end: int | None = None,
+        document_begin: int | None = None,
+        tokens: str | None = None,
+        fields: Sequence[str] | None = None,
+        lengths: Any = None,
+        dtype: Any = None,
+        as_dtype: Any = None,
+        header: int | None = None,
+    ) -> None:
+        wanted = None if as_dtype is None else as_integers("as_dtype", as_dtype)
+        asked = TokenFields(tokens, fields, wanted)
+        mark = _as_mark(document_end, document_begin)
+        self._held: FlatDocuments | ListedDocuments
+        if _is_path(source) or _is_paths(source):
+            _refuse(tokens=tokens, fields=fields, lengths=lengths)
+            paths = [source] if _is_path(source) else list(source)
+            self._held = in_files(list(map(os.fspath, paths)), mark, dtype, header, wanted)
+            return
+        _refuse(dtype=dtype, header=header)
+        if type(source) in (list, tuple) or isinstance(source, np.ndarray):
+            _refuse(lengths=lengths)
+            self._held = in_memory(source, mark, asked)
+            return
+        if mark is not None:
+            raise ConfigError(
+                "document_end and document_begin are for flat tokens, and"
+                f" {got(source)} has documents already: leave them out"
+            )
+        if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
+            raise ConfigTypeError(
+                f"source must be documents with a length and indices, or a path, got {got(source)}:"
+                " pass a list of arrays, reader.Shards(path), or the path of a file of tokens"
+            )
+        self._held = ListedDocuments(source, asked, lengths)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """How many tokens each document has: read-only, and 0 for an empty one."""
+        return self._held.lengths
+
+    @property
+    def fields(self) -> dict[str, np.dtype[Any]]:
+        """The type of each field by name; "tokens" is the first."""
+        return dict(self._held.fields)
+
+    @property
+    def has_pure_samples(self) -> bool:
+        """Whether a document depends only on its number."""
+        return self._held.is_pure
+
+    def __len__(self) -> int:
+        return len(self._held.lengths)
+
+    def __getitem__(self, index: int, /) -> dict[str, Array]:
+        """Return the document at `index`; a negative one counts from the end."""
+        return self._held.read([self._from_front(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Array]]:
+        """Return many documents, read together."""
+        return self._held.read(list(map(self._from_front, indices)))
+
+    def gather(
+        self,
+        documents: npt.NDArray[np.int64],
+        begins: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        out: Mapping[str, Array],
+    ) -> None:
+        """Copy pieces of documents to their places in flat arrays.
+
+        Piece k is tokens [begins[k], begins[k] + counts[k]) of document documents[k], and is
+        copied to out[field][places[k] : places[k] + counts[k]]. Of flat documents it is copied in
+        C, without the GIL; of listed ones each document is read once.
+
+        Args:
+            documents: from 0, of each piece.
+            begins: of each piece in its document, in tokens.
+            counts: of each piece, in tokens.
+            places: of each piece in the arrays of `out`.
+            out: a C-contiguous array of one axis for each field that is wanted. Integers may be
+                wider than those of the documents.
+
+        Raises:
+            ConfigError: an array has a type that the field does not become.
+            SampleIndexError: a piece lies outside of its document or of `out`; nothing was copied.
+            DatasetError: a document cannot be read, or is not as it was.
+        """
+        for name in out:
+            if name not in self._held.fields:
+                raise ConfigError(
+                    f"the documents have no field {name!r}, but {', '.join(self._held.fields)}"
+                )
+        self._held.gather(documents, begins, counts, places, out)
+
+    def origin(self, index: int) -> Origin:
+        """Return where a document comes from; its path is "" where that is no file."""
+        return self._held.origin(self._from_front(index))
+
+    def _from_front(self, index: int) -> int:
+        """Return an index as it is from the front. SampleIndexError: it is outside."""
+        count, place = len(self), operator.index(index)
+        if not -count <= place < count:
+            raise SampleIndexError(
+                f"index {place} is outside of {count:,} documents: take one in [{-count}, {count})"
+            )
+        return place % count
+
+
+def _as_mark(document_end: int | None, document_begin: int | None) -> Mark | None:
+    if document_end is not None and document_begin is not None:
+        raise ConfigError("document_end and document_begin say the same twice: pass one of them")
+    if document_end is not None:
+        return Mark(document_end, "document_end")
+    return None if document_begin is None else Mark(document_begin, "document_begin")
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike))
+
+
+def _is_paths(source: Any) -> bool:
+    return type(source) in (list, tuple) and bool(source) and all(map(_is_path, source))
+
+
+def _refuse(**given: Any) -> None:
+    """Raise ConfigError where an argument was given that is of no use for this source."""
+    kinds = {"dtype": "files", "header": "files", "lengths": "a dataset that is read for them"}
+    for name, value in given.items():
+        if value is not None:
+            kind = kinds.get(name, "documents that are dicts")
+            raise ConfigError(f"{name}={value!r} is for {kind}: leave it out")
