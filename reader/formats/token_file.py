@@ -71,8 +71,8 @@ class StoredTokens:
     def __init__(
         self, files: Files, file: StoredFile, dtype: np.dtype[Any], begin: int, count: int
     ) -> None:
-        self.dtype = dtype
-        self._files, self._file, self._begin, self._count = files, file, begin, count
+        self.dtype, self.file, self.begin = dtype, file, begin
+        self._files, self._count = files, count
 
     def __len__(self) -> int:
         return self._count
@@ -87,13 +87,21 @@ class StoredTokens:
         Raises:
             DatasetError: they cannot be fetched, or the file has changed.
         """
+        pieces = self.pieces(firsts, [length] * len(firsts))
+        return np.concatenate([np.empty(0, self.dtype), *pieces]).reshape(len(pieces), length)
+
+    def pieces(self, firsts: Sequence[int], counts: Sequence[int]) -> list[Tokens]:
+        """Return pieces of several lengths, which are fetched together. See `windows`."""
         step = self.dtype.itemsize
-        places = [self._begin + first * step for first in firsts]
-        nbytes = length * step
-        self._files.fetch([(self._file, [(place, place + nbytes) for place in places])])
-        stored = self._files.stored(self._file)
-        content = b"".join(stored.read(place, nbytes) for place in places)
-        return np.frombuffer(content, self.dtype).reshape(len(places), length)
+        places = [self.begin + first * step for first in firsts]
+        sizes = [count * step for count in counts]
+        ranges = [(place, place + nbytes) for place, nbytes in zip(places, sizes) if nbytes]
+        self._files.fetch([(self.file, ranges)])
+        stored = self._files.stored(self.file)
+        return [
+            np.frombuffer(stored.read(place, nbytes), self.dtype)
+            for place, nbytes in zip(places, sizes)
+        ]
 
 
 def open_tokens(

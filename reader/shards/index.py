@@ -8,38 +8,26 @@ text alone, and is compared with the files' sizes and times when it is read.
 from __future__ import annotations
 
 import bisect
-import hashlib
 import os
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from reader.errors import ConfigError, DatasetError, got
-from reader.files import replacing
 from reader.shards.formats import FORMATS, Format, find_format, format_by_name, read_index
 from reader.shards.formats.compression import stored_bytes
 from reader.shards.formats.shard import UNIT_ENDS, Arrays, ListedShard, Options
 from reader.sharing.share import share
 from reader.stores.files import Files, StoredFile
-from reader.stores.kept_arrays import (
-    COUNT,
-    KeptArrays,
-    Stamp,
-    kept_in,
-    kept_in_memory,
-    write_arrays,
-)
+from reader.stores.kept_arrays import COUNT, KeptArrays, kept_in_memory
+from reader.stores.kept_index import kept_for
 from reader.stores.paths import parts_of, require_all
 from reader.stores.urls import is_url
 
 __all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards"]
 
-_THREADS = 8
-_MOST_OTHERS = 32  # indices of other sets that are looked into
 _COLUMNS = "columns"  # an array that must be the same in all shards
 
 
@@ -347,73 +335,14 @@ def files_of(shards: Sequence[ListedShard], files: Files) -> list[StoredFile]:
     return found
 
 
-# -- indices that are kept ------------------------------------------------------------------------
-
-
 def _scanned(
     form: Format, files: list[StoredFile], folder: str | None, options: Options
 ) -> SetIndex:
     """Return the index of shards that have to be read, or of those that have changed."""
-    stamps = list(map(_stamp, files))
-    if folder is None and any(is_url(file.path) for file in files):
-        return _not_kept(form, files, stamps, options)
-    place = _place_of(form, files, folder)
-    known = _known(place, form.name)
-    kept = known[1] if known is not None and known[0] == stamps else None
-    if kept is None:
-        kept = _made_anew(form, files, place, folder is not None, options)
+    kept = kept_for(form.name, files, folder, lambda file: _scan(form, file, options))
     found = SetIndex(form.name, files, kept.samples().tolist(), [], kept, options)
     _check_columns(found)
     return found
-
-
-def _not_kept(
-    form: Format, files: list[StoredFile], stamps: list[Stamp], options: Options
-) -> SetIndex:
-    """Return the index of shards of a store, which nobody has named a folder for."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        arrays = _in_turn(pool, lambda file: _scan(form, file, options), files)
-        kept = kept_in_memory(form.name, stamps, arrays)
-    found = SetIndex(form.name, files, kept.samples().tolist(), [], kept, options)
-    _check_columns(found)
-    return found
-
-
-def _made_anew(
-    form: Format, files: list[StoredFile], place: str, is_asked: bool, options: Options
-) -> KeptArrays:
-    """Return the arrays of shards, kept in a file if it can be written; else in memory.
-
-    What other indices of the folder say of a shard is taken from there.
-    """
-    base = os.path.dirname(place)  # noqa: PTH120
-    said = _said_of(set(map(_stamp, files)), place, form.name)
-
-    def arrays_of(file: StoredFile) -> Arrays:
-        kept, row = said.get(_stamp(file), (None, 0))
-        arrays = None if kept is None else kept.arrays(row)
-        if kept is None or arrays is None:
-            return _scan(form, file, options)
-        return {COUNT: kept.samples()[row : row + 1], **arrays}
-
-    stamps = [
-        (path if is_url(path) else os.path.relpath(path, base), nbytes, mtime_ns)
-        for path, nbytes, mtime_ns in map(_stamp, files)
-    ]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        try:
-            if is_asked:
-                os.makedirs(base, exist_ok=True)  # noqa: PTH103
-            with replacing(place) as file:
-                write_arrays(file, form.name, stamps, _in_turn(pool, arrays_of, files))
-        except OSError as error:
-            if is_asked:
-                raise ConfigError(f"index='{base}' cannot be written to: {error}") from error
-            return kept_in_memory(form.name, stamps, _in_turn(pool, arrays_of, files))
-    found = kept_in(place, form.name)
-    if found is None or found[0] != stamps:  # another process has just written its own
-        return kept_in_memory(form.name, stamps, map(arrays_of, files))
-    return found[1]
 
 
 def _scan(form: Format, file: StoredFile, options: Options) -> Arrays:
@@ -425,23 +354,6 @@ def _scan(form: Format, file: StoredFile, options: Options) -> Arrays:
             if is_last or not options.files.is_given_anew(file, [(0, -1)], error):
                 raise ConfigError(str(error)) from error
     raise AssertionError("unreachable")
-
-
-def _in_turn(
-    pool: ThreadPoolExecutor, function: Callable[[StoredFile], Arrays], files: list[StoredFile]
-) -> Iterator[Arrays]:
-    """Yield what a function makes of each file, in their order; few are waiting in memory."""
-    waiting: deque[Future[Arrays]] = deque()
-    try:
-        for file in files:
-            waiting.append(pool.submit(function, file))
-            if len(waiting) > 2 * _THREADS:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for each in waiting:
-            each.cancel()
 
 
 def _check_columns(found: SetIndex) -> None:
@@ -477,61 +389,3 @@ def _warn_of_folders(paths: Iterable[str]) -> None:
             " reader.TableRows reads such folders with these columns",
             stacklevel=2,
         )
-
-
-def _stamp(file: StoredFile) -> Stamp:
-    """Return what names a file, whatever the folder that this process works in."""
-    path = file.path if is_url(file.path) else os.path.abspath(file.path)  # noqa: PTH100
-    return path, file.nbytes, file.mtime_ns
-
-
-def _place_of(form: Format, files: list[StoredFile], folder: str | None) -> str:
-    """Return the path of the file that keeps the index of some shards."""
-    first = _stamp(files[0])[0]
-    base = os.path.dirname(first)  # noqa: PTH120
-    paths = [_stamp(each)[0] for each in files]
-    names = [path if is_url(path) else os.path.relpath(path, base) for path in paths]
-    content = "\0".join([form.name, *([] if folder is None else [base]), *names])
-    digest = hashlib.blake2b(content.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-    where = base if folder is None else os.path.abspath(folder)  # noqa: PTH100
-    return os.path.join(where, f".reader-{digest}.index")  # noqa: PTH118
-
-
-def _known(place: str, kind: str) -> tuple[list[Stamp], KeptArrays] | None:
-    """Return the stamps of the shards whose arrays a file keeps, and these. See `kept_in`."""
-    found = kept_in(place, kind)
-    if found is None:
-        return None
-    base = os.path.dirname(place)  # noqa: PTH120
-    stamps = [
-        (
-            path if is_url(path) else os.path.normpath(os.path.join(base, path)),  # noqa: PTH118
-            nbytes,
-            mtime_ns,
-        )
-        for path, nbytes, mtime_ns in found[0]
-    ]
-    return stamps, found[1]
-
-
-def _said_of(wanted: set[Stamp], place: str, kind: str) -> dict[Stamp, tuple[KeptArrays, int]]:
-    """Return which indices of the folder have the arrays of some shards, and in which row."""
-    try:
-        with os.scandir(os.path.dirname(place)) as entries:  # noqa: PTH120
-            ages = {
-                each.path: each.stat().st_mtime_ns
-                for each in entries
-                if each.name.startswith(".reader-") and each.name.endswith(".index")
-            }
-    except OSError:  # it is not made yet, or one was just removed
-        ages = {}
-    newest = sorted(ages, key=lambda path: (path == place, ages[path]), reverse=True)
-    found: dict[Stamp, tuple[KeptArrays, int]] = {}
-    for path in newest[:_MOST_OTHERS]:
-        if len(found) == len(wanted):
-            break
-        known = _known(path, kind)
-        if known is not None:
-            rows = {stamp: (known[1], row) for row, stamp in enumerate(known[0])}
-            found = {**{stamp: rows[stamp] for stamp in wanted & rows.keys()}, **found}
-    return found

@@ -14,16 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import described
+from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 from reader.formats.token_file import as_integers
 from reader.shards.shards import Origin
+from reader.stores.files import Files
+from reader.stores.paths import parts_of
+from reader.stores.remote_files import files_for
+from reader.stores.shard_cache import ShardCache
+from reader.stores.urls import is_url
 from reader.tokens.flat_documents import FlatDocuments, Mark, in_files, in_memory
-from reader.tokens.listed_documents import ListedDocuments, TokenFields
+from reader.tokens.listed_documents import ListedDocuments, TokenFields, in_shards
+from reader.tokens.megatron_index import MAGIC
 
 __all__ = ["Documents"]
 
+_INDEX = ".idx"
+_TOKENS = (".bin", ".npy", _INDEX)  # what names of files of tokens end in
 Array = npt.NDArray[Any]
 
 
@@ -36,8 +44,8 @@ class Documents(Dataset[dict[str, Array]]):
             - a list or tuple of documents, or an array with a row for each. They are copied into
               shared memory. A document is an array, list or tensor of integers, or a dict of these.
             - an array of tokens with one axis, with `document_end` or `document_begin`.
-            - the path of a file, or a list of paths, as `TokenWindows` reads it, with
-              `document_end` or `document_begin`. A document ends where its file ends.
+            - the path of a file, of a folder with such files, a pattern, or a list of these: see
+              below.
             - any other dataset with a length and indices, such as `reader.Shards`. It is read once
               for the lengths, unless `lengths` gives them.
         document_end: the token that ends a document, and belongs to it.
@@ -47,9 +55,26 @@ class Documents(Dataset[dict[str, Array]]):
         fields: the names of other fields, such as ["loss_mask"], of documents that are dicts; None:
             all that are arrays or lists of numbers. They have the length of the tokens.
         lengths: of each document of a dataset, in tokens; they are compared when it is read.
-        dtype: of the tokens in a file; None: what the file says, else "uint16".
-        as_dtype: what tokens are given as; None: as they are.
-        header: how many bytes lie before the first token of a file: see `TokenWindows`.
+        dtype: of the tokens in flat files; None: what they say, else "uint16".
+        as_dtype: what tokens are given as; None: as they are. Files of several types need it.
+        header: how many bytes lie before the first token of a flat file: see `TokenWindows`.
+        index: the folder where lengths are kept that files had to be read for; None: beside the
+            first file, if that folder is writable. They are made anew for files that have changed.
+        cache: where bytes of a store are kept: see `reader.Shards`.
+        store: options of the store's client: see `reader.Shards`.
+
+    Files are of these kinds, and their documents are numbered in the order of the files:
+
+    - Megatron's: "corpus.idx" or "corpus.bin", or "corpus", with both beside each other. A
+      document is a sequence of the index, as GPTDataset of Megatron has them: of a corpus that was
+      split into sentences it is a sentence.
+    - flat files of tokens, as `TokenWindows` reads them, whose names end in ".bin" or ".npy", or
+      any with `dtype` or `header`. They need `document_end` or `document_begin`, which is searched
+      for once. A document ends where its file ends.
+    - all that `reader.Shards` reads, such as Parquet and JSON lines, with lists of tokens.
+
+    Of a folder the first of these kinds is taken that it has. Flat files and Megatron's are mapped,
+    and may be mixed; bytes of a store are fetched when they are asked for.
 
     Raises:
         ConfigError, ConfigTypeError: an argument that cannot be, or a file that cannot be read; a
@@ -76,17 +101,33 @@ class Documents(Dataset[dict[str, Array]]):
         dtype: Any = None,
         as_dtype: Any = None,
         header: int | None = None,
+        index: str | os.PathLike[str] | None = None,
+        cache: ShardCache | None = None,
+        store: Mapping[str, Any] | None = None,
     ) -> None:
         wanted = None if as_dtype is None else as_integers("as_dtype", as_dtype)
         asked = TokenFields(tokens, fields, wanted)
         mark = _as_mark(document_end, document_begin)
         self._held: FlatDocuments | ListedDocuments
         if _is_path(source) or _is_paths(source):
-            _refuse(tokens=tokens, fields=fields, lengths=lengths)
-            paths = [source] if _is_path(source) else list(source)
-            self._held = in_files(list(map(os.fspath, paths)), mark, dtype, header, wanted)
-            return
-        _refuse(dtype=dtype, header=header)
+            _refuse(lengths=lengths)
+            stores = files_for(parts_of(source), cache, store)
+            self._use = stores.use  # see stores.fetch_stats
+            found = _token_files(parts_of(source), stores, dtype is not None or header is not None)
+            if index is not None:
+                index = os.path.expanduser(as_folder("index", index))  # noqa: PTH111
+            if found is not None:
+                _refuse(tokens=tokens, fields=fields)
+                known = None if dtype is None else as_integers("dtype", dtype)
+                if header is not None:
+                    header = as_int("header", header, low=0, remedy="It is a number of bytes.")
+                self._held = in_files(found, mark, known, header, wanted, index, stores)
+                return
+            _refuse(dtype=dtype, header=header)
+            source, lengths = in_shards(source, asked, index, cache, store)
+        else:
+            _refuse(dtype=dtype, header=header, index=index, cache=cache, store=store)
+            self._use = None
         if type(source) in (list, tuple) or isinstance(source, np.ndarray):
             _refuse(lengths=lengths)
             self._held = in_memory(source, mark, asked)
@@ -101,6 +142,7 @@ class Documents(Dataset[dict[str, Array]]):
                 f"source must be documents with a length and indices, or a path, got {got(source)}:"
                 " pass a list of arrays, reader.Shards(path), or the path of a file of tokens"
             )
+        self.dataset = source
         self._held = ListedDocuments(source, asked, lengths)
 
     @property
@@ -195,8 +237,57 @@ def _is_paths(source: Any) -> bool:
 
 def _refuse(**given: Any) -> None:
     """Raise ConfigError where an argument was given that is of no use for this source."""
-    kinds = {"dtype": "files", "header": "files", "lengths": "a dataset that is read for them"}
+    kinds = {"lengths": "a dataset that is read for them", "tokens": "documents that are dicts"}
+    kinds["fields"] = kinds["tokens"]
     for name, value in given.items():
         if value is not None:
-            kind = kinds.get(name, "documents that are dicts")
-            raise ConfigError(f"{name}={value!r} is for {kind}: leave it out")
+            raise ConfigError(f"{name}= is for {kinds.get(name, 'files of tokens')}: leave it out")
+
+
+# -- paths ----------------------------------------------------------------------------------------
+
+
+def _token_files(parts: Sequence[str], stores: Files, is_flat: bool) -> list[str] | None:
+    """Return the flat files, and indices of Megatron's, that paths name; None: they name shards.
+
+    Args:
+        parts: paths and patterns.
+        stores: how files are found.
+        is_flat: whether all are flat files, whatever their names are.
+
+    Raises:
+        ConfigError: there is no such file, or some are of the one kind and some of the other.
+    """
+    found: list[str] = []
+    others: list[str] = []
+    for part in parts:
+        prefix = os.path.expanduser(part) + _INDEX  # noqa: PTH111
+        if not part.endswith(_TOKENS) and not is_url(part) and os.path.isfile(prefix):  # noqa: PTH113
+            found.append(os.path.abspath(prefix))  # noqa: PTH100
+            continue
+        for path in stores.named(part):
+            inner = [path]
+            if stores.is_folder(path):
+                inner = [each for each in stores.entries(path) if each.endswith(_TOKENS)]
+            if is_flat or (inner and inner[0].endswith(_TOKENS)):
+                found += inner
+            else:
+                others.append(path)
+    if found and others:
+        raise ConfigError(
+            f"'{found[0]}' is a file of tokens, and '{others[0]}' is read as shards: pass those of"
+            " one kind, or ConcatDataset([Documents(...), Documents(...)])"
+        )
+    if others:
+        return None
+    if is_flat:
+        return found
+    return list(dict.fromkeys(_of_index(path, stores) for path in found))
+
+
+def _of_index(path: str, stores: Files) -> str:
+    """Return the index of Megatron's beside a file, or the path of the file if there is none."""
+    index = path.removesuffix(".bin") + _INDEX
+    if path.endswith(".bin") and stores.has(index) and stores.head(index, len(MAGIC)) == MAGIC:
+        return index
+    return path

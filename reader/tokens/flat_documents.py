@@ -6,25 +6,29 @@ another process goes as paths and as shared memory; files are compared with what
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from reader._core.tokens.gather import TokenArrays
-from reader.checks import as_int, refuse_url
-from reader.errors import ConfigError, DatasetError, got
-from reader.formats.token_file import as_integers, open_tokens
+from reader.checks import as_int
+from reader.errors import ConfigError, DatasetError
+from reader.formats.token_file import StoredTokens, open_tokens
 from reader.shards.shards import Origin
 from reader.sharing.share import share
 from reader.stores.files import Files, StoredFile
-from reader.tokens.listed_documents import TOKENS, TokenFields, outside
+from reader.stores.kept_arrays import COUNT, Arrays
+from reader.stores.kept_index import kept_for
+from reader.stores.urls import is_url
+from reader.tokens.listed_documents import TOKENS, TokenFields, check_pieces, outside
+from reader.tokens.megatron_index import read_index
 
 __all__ = ["FlatDocuments", "Mark", "in_files", "in_memory"]
 
 Array = npt.NDArray[Any]
+_INDEX = ".idx"
 _AT_ONCE = 1 << 22  # tokens that are searched at a time
 
 
@@ -62,15 +66,21 @@ class TokenFile(NamedTuple):
     """
 
     file: StoredFile
-    dtype: str
+    dtype: np.dtype[Any]
     begin: int
     size: int
 
-    def mapped(self) -> Array:
-        """Return its tokens. DatasetError: it cannot be mapped, or has changed."""
+    def opened(self, files: Files) -> Array | StoredTokens:
+        """Return its tokens: mapped, or those of a file in a store.
+
+        Raises:
+            DatasetError: it cannot be mapped, or has changed.
+        """
         path = self.file.path
+        if is_url(path):
+            return StoredTokens(files, self.file, self.dtype, self.begin, self.size)
         try:
-            found = Files().file(path)
+            found = files.file(path)
             if found != self.file:
                 raise DatasetError(
                     f"'{path}' has {found.nbytes:,} bytes, and had {self.file.nbytes:,} when the"
@@ -91,6 +101,7 @@ class FlatDocuments:
         arrays: of each field, by name, in shared memory: one array has all documents; None: they
             lie in `files`.
         files: that have the documents, the first ones in the first; they have tokens alone.
+        stores: how files are read.
         firsts: the first document of each file, and how many documents there are.
         places: in a row where each document begins, in numbers from the begin of its file, and in
             a row how many tokens it has.
@@ -103,43 +114,71 @@ class FlatDocuments:
         self,
         arrays: dict[str, Array] | None,
         files: Sequence[TokenFile],
+        stores: Files,
         firsts: Array,
         places: Array,
         as_dtype: np.dtype[Any] | None,
     ) -> None:
-        self._arrays, self._files = arrays, list(files)
+        self._arrays, self._files, self._stores = arrays, list(files), stores
         self._firsts, self._places = firsts, share(places)
         self._as_dtype = as_dtype
         self._open()
 
     def _open(self) -> None:
+        parts: dict[str, list[Any]]
         if self._arrays is None:
-            parts = {TOKENS: [each.mapped() for each in self._files]}
+            parts = {TOKENS: [each.opened(self._stores) for each in self._files]}
         else:
             parts = {name: [each.view(np.ndarray)] for name, each in self._arrays.items()}
         self.fields = {name: each[0].dtype for name, each in parts.items()}
         if self._as_dtype is not None:
             self.fields[TOKENS] = self._as_dtype
-        starts, self.lengths = self._places.view(np.ndarray)
-        self._parts, self._starts = parts, starts
-        self._sources = {
-            name: TokenArrays(each, self._firsts, starts, self.lengths)
-            for name, each in parts.items()
-        }
+        self._starts, self.lengths = self._places.view(np.ndarray)
+        self._parts = parts
+        self._is_far = any(isinstance(each, StoredTokens) for each in parts[TOKENS])
+        self._sources = (
+            {}
+            if self._is_far
+            else {
+                name: TokenArrays(each, self._firsts, self._starts, self.lengths)
+                for name, each in parts.items()
+            }
+        )
 
     def read(self, indices: Sequence[int]) -> list[dict[str, Array]]:
         """Return documents, by their numbers from the front."""
-        found = []
-        for index in indices:
-            part = int(np.searchsorted(self._firsts, index, "right")) - 1
-            begin = int(self._starts[index])
-            end = begin + int(self.lengths[index])
-            found.append(
-                {
-                    name: arrays[part][begin:end].astype(self.fields[name], copy=False)
-                    for name, arrays in self._parts.items()
-                }
+        documents = np.asarray(indices, np.int64)
+        begins = np.zeros_like(documents)
+        return [
+            {
+                name: piece.astype(self.fields[name], copy=False)
+                for name, piece in zip(self._parts, row, strict=True)
+            }
+            for row in zip(
+                *(
+                    self._pieces(name, documents, begins, self.lengths[documents])
+                    for name in self._parts
+                ),
+                strict=True,
             )
+        ]
+
+    def _pieces(self, name: str, documents: Array, begins: Array, counts: Array) -> list[Array]:
+        """Return pieces of documents, of one field; those of a file in a store come together."""
+        numbers = np.searchsorted(self._firsts, documents, "right") - 1
+        firsts = self._starts[documents] + begins
+        found: list[Any] = [None] * len(documents)
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            part = self._parts[name][number]
+            wanted = firsts[rows].tolist(), counts[rows].tolist()
+            pieces = (
+                part.pieces(*wanted)
+                if isinstance(part, StoredTokens)
+                else [part[first : first + count] for first, count in zip(*wanted, strict=True)]
+            )
+            for row, piece in zip(rows.tolist(), pieces, strict=True):
+                found[row] = piece
         return found
 
     def gather(
@@ -151,6 +190,13 @@ class FlatDocuments:
         out: Mapping[str, Array],
     ) -> None:
         """See `Documents.gather`."""
+        if self._is_far:
+            check_pieces(documents, begins, counts, places, self.lengths, out)
+            for name, array in out.items():
+                pieces = self._pieces(name, documents, begins, counts)
+                for piece, place in zip(pieces, places.tolist(), strict=True):
+                    array[place : place + len(piece)] = piece
+            return
         for name, array in out.items():
             bad = self._sources[name].gather(documents, begins, counts, places, array)
             if bad == -2:
@@ -167,13 +213,13 @@ class FlatDocuments:
         if self._arrays is not None:
             return Origin("", 0, "", position)
         file = self._files[part]
-        offset = file.begin + int(self._starts[index]) * np.dtype(file.dtype).itemsize
+        offset = file.begin + int(self._starts[index]) * file.dtype.itemsize
         return Origin(file.file.path, offset, "", position)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: vars(self)[name]
-            for name in ("_arrays", "_files", "_firsts", "_places", "_as_dtype")
+            for name in ("_arrays", "_files", "_stores", "_firsts", "_places", "_as_dtype")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -222,7 +268,7 @@ def in_memory(source: Any, mark: Mark | None, asked: TokenFields) -> FlatDocumen
         }
     places = np.stack([_starts(lengths), lengths])
     firsts = np.array([0, len(lengths)], np.int64)
-    return FlatDocuments(flat, (), firsts, places, asked.as_dtype)
+    return FlatDocuments(flat, (), Files(), firsts, places, asked.as_dtype)
 
 
 def _starts(lengths: Array) -> Array:
@@ -232,12 +278,15 @@ def _starts(lengths: Array) -> Array:
 # -- documents that a token ends or begins --------------------------------------------------------
 
 
-def _lengths(tokens: Array, mark: Mark) -> tuple[Array, bool]:
+def _lengths(tokens: Array | StoredTokens, mark: Mark) -> tuple[Array, bool]:
     """Return how many tokens each document has, and whether the mark is among them."""
-    found = [
-        np.flatnonzero(tokens[begin : begin + _AT_ONCE] == mark.token) + begin
-        for begin in range(0, len(tokens), _AT_ONCE)
-    ]
+    found = []
+    for begin in range(0, len(tokens), _AT_ONCE):
+        if isinstance(tokens, StoredTokens):
+            (part,) = tokens.pieces([begin], [min(_AT_ONCE, len(tokens) - begin)])
+        else:
+            part = tokens[begin : begin + _AT_ONCE]
+        found.append(np.flatnonzero(part == mark.token) + begin)
     cuts = np.concatenate([np.empty(0, np.int64), *found]) + (mark.option == "document_end")
     edges = np.concatenate([[0], cuts, [len(tokens)]])
     is_edge = np.ones(len(edges), bool)  # no document is empty: a mark at an end cuts nothing off
@@ -258,69 +307,131 @@ def _no_mark(mark: Mark, where: str) -> ConfigError:
 def in_files(
     paths: Sequence[str],
     mark: Mark | None,
-    dtype: Any,
+    dtype: np.dtype[Any] | None,
     header: int | None,
     as_dtype: np.dtype[Any] | None,
+    folder: str | None,
+    stores: Files,
 ) -> FlatDocuments:
-    """Return the documents of files of tokens; see `Documents`.
+    """Return the documents of files of tokens.
+
+    Args:
+        paths: of flat files, and of the indices of Megatron's.
+        mark: the token that ends or begins each document of a flat file.
+        dtype: of the tokens in flat files; None: what they say.
+        header: how many bytes lie before these; None: what they say.
+        as_dtype: what tokens are given as.
+        folder: where lengths of documents are kept that a file had to be read for.
+        stores: how files are read.
 
     Raises:
-        ConfigError: one cannot be read, or is none.
+        ConfigError: a file cannot be read, or is none.
     """
-    if header is not None:
-        header = as_int("header", header, low=0, remedy="It is a number of bytes.")
-    known = None if dtype is None else as_integers("dtype", dtype)
-    files, lengths, have_mark = [], [], False
+    files: list[TokenFile] = []
+    lengths: list[Array | None] = []
     for path in paths:
-        refuse_url("source", path)
-        file, found, has_mark = _flat_file(path, mark, known, header)
-        files.append(file)
-        lengths.append(found)
-        have_mark |= has_mark
-    types = {each.dtype: each.file.path for each in reversed(files)}
-    for each in files:
-        _check_type(each, types, as_dtype)
-    firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
+        if path.endswith(_INDEX):
+            file, found = _megatron_file(path, stores)
+            files.append(file)
+            lengths.append(found)
+            continue
+        files.append(_flat_file(path, dtype, header, stores))
+        lengths.append(None)
+    _check_types(files, as_dtype)
+    flat = [file for file, found in zip(files, lengths, strict=True) if found is None]
+    if flat:
+        marked = _required(mark, flat[0].file.path)
+        for file in flat:
+            marked.check(file.dtype, f"'{file.file.path}'")
+        cut = iter(_cut_files(flat, marked, folder, stores))
+        lengths = [next(cut) if found is None else found for found in lengths]
+    elif mark is not None:
+        raise ConfigError(
+            f"{mark.option} is for flat files of tokens, and '{paths[0]}' says where its documents"
+            " are: leave it out"
+        )
+    every = [each for each in lengths if each is not None]
+    firsts = np.cumsum([0, *map(len, every)], dtype=np.int64)
     if not firsts[-1]:
-        raise ConfigError(f"there is no document: '{paths[0]}' is empty")
-    if mark is not None and not have_mark:
-        raise _no_mark(mark, f"'{paths[0]}'" + (" and the others" if paths[1:] else ""))
-    places = np.stack(
-        [np.concatenate([_starts(each) for each in lengths]), np.concatenate(lengths)]
-    )
-    return FlatDocuments(None, files, firsts, places, as_dtype)
+        raise ConfigError(f"there is no document: '{files[0].file.path}' is empty")
+    places = np.stack([np.concatenate([_starts(each) for each in every]), np.concatenate(every)])
+    return FlatDocuments(None, files, stores, firsts, places, as_dtype)
 
 
-def _flat_file(
-    path: str, mark: Mark | None, dtype: np.dtype[Any] | None, header: int | None
-) -> tuple[TokenFile, Array, bool]:
-    """Return a flat file of tokens, how many each document has, and whether it has the mark."""
-    path = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
-    tokens = open_tokens(path, dtype, header, Files())
+def _required(mark: Mark | None, path: str) -> Mark:
+    """Return the mark. ConfigError: there is none."""
     if mark is None:
         raise ConfigError(
             f"'{path}' is a flat file of tokens, which does not say where its documents end: pass"
             " document_end=, the token that ends each, or document_begin="
         )
-    mark.check(tokens.dtype, f"'{path}'")
+    return mark
+
+
+def _flat_file(
+    path: str, dtype: np.dtype[Any] | None, header: int | None, stores: Files
+) -> TokenFile:
+    """Return a flat file of tokens. ConfigError: it cannot be read, or is none."""
+    tokens = open_tokens(path, dtype, header, stores)
+    if isinstance(tokens, StoredTokens):
+        return TokenFile(tokens.file, tokens.dtype, tokens.begin, len(tokens))
     begin = int(getattr(tokens, "offset", 0))
-    stamp = Files().file(path)
-    file = TokenFile(stamp, tokens.dtype.str, begin, len(tokens))
-    return file, *_lengths(np.asarray(tokens), mark)
+    return TokenFile(stores.file(path), tokens.dtype, begin, len(tokens))
 
 
-def _check_type(file: TokenFile, types: Mapping[str, str], as_dtype: np.dtype[Any] | None) -> None:
-    """Raise ConfigError where the tokens of a file would become other numbers."""
-    found = np.dtype(file.dtype)
-    if as_dtype is None:
-        if len(types) > 1:
-            told = " and ".join(f"'{path}' of {np.dtype(name)}" for name, path in types.items())
-            raise ConfigError(
-                f"the files have tokens of several types, such as {told}: pass as_dtype= that"
-                " holds all, such as 'int32'"
-            )
-    elif not np.can_cast(found, as_dtype):
+def _megatron_file(path: str, stores: Files) -> tuple[TokenFile, Array]:
+    """Return the file that an index of Megatron's is of, and how many tokens its sequences have."""
+    tokens = path.removesuffix(_INDEX) + ".bin"
+    try:
+        file = stores.file(tokens)
+    except (OSError, ValueError, DatasetError) as error:
         raise ConfigError(
-            f"as_dtype must hold every token of '{file.file.path}', which has {found}, got"
-            f" {got(as_dtype)}: pass a wider one"
+            f"'{path}' is the index of '{tokens}', which cannot be read: {error}"
+        ) from error
+    dtype, lengths = read_index(path, file, stores)
+    return TokenFile(file, dtype, 0, file.nbytes // dtype.itemsize), lengths
+
+
+def _cut_files(
+    files: Sequence[TokenFile], mark: Mark, folder: str | None, stores: Files
+) -> Iterator[Array]:
+    """Yield how many tokens each document of a flat file has; they are kept. See `kept_for`."""
+    by_path = {file.file.path: file for file in files}
+
+    def scan(file: StoredFile) -> Arrays:
+        lengths, has_mark = _lengths(by_path[file.path].opened(stores), mark)
+        small = lengths.astype(np.uint32) if lengths.max(initial=0) < 1 << 32 else lengths
+        return {
+            COUNT: np.array([len(lengths)]),
+            "lengths": small,
+            "marks": np.array([has_mark], np.uint8),
+        }
+
+    read_as = {(file.dtype.str, file.begin) for file in files}
+    kind = f"documents {mark.option}={mark.token} {sorted(read_as)}"
+    kept = kept_for(kind, [file.file for file in files], folder, scan)
+    found = [kept.arrays(row) for row in range(len(files))]
+    has_mark = any(arrays is not None and arrays["marks"].any() for arrays in found)
+    if not has_mark and any(file.size for file in files):
+        first = files[0].file.path
+        raise _no_mark(mark, f"'{first}'" + (f" and {len(files) - 1} others" if files[1:] else ""))
+    for arrays, file in zip(found, files, strict=True):
+        lengths = (scan(file.file) if arrays is None else arrays)["lengths"]
+        yield lengths.astype(np.int64)
+
+
+def _check_types(files: Sequence[TokenFile], as_dtype: np.dtype[Any] | None) -> None:
+    """Raise ConfigError where files have several types, or tokens would become other numbers."""
+    types = {file.dtype: file.file.path for file in reversed(files)}
+    if as_dtype is None and len(types) > 1:
+        told = " and ".join(f"'{path}' of {dtype}" for dtype, path in types.items())
+        raise ConfigError(
+            f"the files have tokens of several types, such as {told}: pass as_dtype= that holds"
+            " all, such as 'int32'"
         )
+    for dtype, path in types.items():
+        if as_dtype is not None and not np.can_cast(dtype, as_dtype):
+            raise ConfigError(
+                f"as_dtype must hold every token of '{path}', which has {dtype}, got {as_dtype}:"
+                " pass a wider one"
+            )

@@ -14,10 +14,14 @@ import numpy.typing as npt
 from reader.data.pure_samples import has_pure_samples
 from reader.data.wrapped import fetch_many
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
-from reader.shards.shards import Origin
+from reader.shards.shards import Origin, Shards
 from reader.sharing.share import share
+from reader.stores.files import StoredFile
+from reader.stores.kept_arrays import COUNT, Arrays
+from reader.stores.kept_index import kept_for
+from reader.stores.shard_cache import ShardCache
 
-__all__ = ["TOKENS", "ListedDocuments", "TokenFields", "outside"]
+__all__ = ["TOKENS", "ListedDocuments", "TokenFields", "check_pieces", "in_shards", "outside"]
 
 TOKENS = "tokens"
 _USUAL = (TOKENS, "input_ids")  # names of the field that has the tokens
@@ -49,6 +53,15 @@ class TokenFields:
         self._tokens, self._others = tokens, None if fields is None else tuple(fields)
         self.as_dtype = as_dtype
         self.types: dict[str, np.dtype[Any]] = {}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name of each field in samples that are dicts, with its type; of others none."""
+        if self._others is None:
+            return {}
+        known = {self._tokens or TOKENS: self.types[TOKENS]}
+        known |= {name: self.types[name] for name in self._others}
+        return {name: str(dtype) for name, dtype in known.items()}
 
     def document(self, sample: Any, number: int) -> dict[str, Array]:
         """Return a document with its fields.
@@ -202,20 +215,11 @@ class ListedDocuments:
         if not count:
             raise ConfigError(f"there is no document: {got(dataset)} is empty")
         if lengths is None:
-            self._lengths = share(self._counted(count))
+            self._lengths = share(_counted(dataset, asked, 0, count))
         else:
             self._lengths = share(_as_lengths(lengths, count))
             asked.document(fetch_many(dataset, [0])[0], 0)
         self.fields = dict(asked.types)
-
-    def _counted(self, count: int) -> Array:
-        lengths = np.empty(count, np.int64)
-        for begin in range(0, count, _AT_ONCE):
-            numbers = range(begin, min(count, begin + _AT_ONCE))
-            samples = fetch_many(self._dataset, numbers)
-            for number, sample in zip(numbers, samples, strict=True):
-                lengths[number] = len(self._asked.document(sample, number)[TOKENS])
-        return lengths
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -258,33 +262,66 @@ class ListedDocuments:
     ) -> None:
         """See `Documents.gather`."""
         numbers, rows = np.unique(documents, return_inverse=True)
-        self._check(documents, begins, counts, places, out)
+        check_pieces(documents, begins, counts, places, self.lengths, out)
         found = self.read(numbers.tolist())
         pieces = zip(rows.tolist(), begins.tolist(), counts.tolist(), places.tolist(), strict=True)
         for row, begin, count, place in pieces:
             for name, array in out.items():
                 array[place : place + count] = found[row][name][begin : begin + count]
 
-    def _check(
-        self,
-        documents: Array,
-        begins: Array,
-        counts: Array,
-        places: Array,
-        out: Mapping[str, Array],
-    ) -> None:
-        for array in out.values():
-            is_bad = (documents < 0) | (documents >= len(self._lengths)) | (begins < 0)
-            is_bad |= (counts < 0) | (places < 0) | (places > array.size - counts)
-            is_bad |= begins > self.lengths[np.where(is_bad, 0, documents)] - counts
-            if is_bad.any():
-                bad = int(np.argmax(is_bad))
-                raise outside(bad, documents, begins, counts, places, self.lengths, array)
-
     def origin(self, index: int) -> Origin:
         """Return where a document comes from."""
         find = getattr(self._dataset, "origin", None)
         return Origin("", 0, "", index) if find is None else find(index)
+
+
+def in_shards(
+    path: Any,
+    asked: TokenFields,
+    folder: str | None,
+    cache: ShardCache | None,
+    store: Mapping[str, Any] | None,
+) -> tuple[Shards, Array]:
+    """Return shards whose samples have documents as arrays, and the length of each, which are kept.
+
+    Args:
+        path: as `Shards` takes it.
+        asked: which fields of their samples are a document.
+        folder: where their index and the lengths are kept.
+        cache: of the bytes of a store.
+        store: options of its client.
+    """
+    shards = Shards(path, index=folder, cache=cache, store=store)
+    asked.document(shards[0], 0)
+    names = asked.names
+    if names:
+        shards = Shards(path, fields=names, index=folder, cache=cache, store=store)
+    files, starts = shards.files, shards._set.starts.view(np.ndarray)
+    numbers = {file.path: number for number, file in enumerate(files)}
+
+    def scan(file: StoredFile) -> Arrays:
+        number = numbers[file.path]
+        found = _counted(shards, asked, int(starts[number]), int(starts[number + 1]))
+        return {COUNT: np.array([len(found)]), "lengths": found}
+
+    kept = kept_for(f"lengths of {sorted(names.items())}", files, folder, scan)
+    found = [kept.arrays(row) for row in range(len(files))]
+    every = [
+        (scan(file) if arrays is None else arrays)["lengths"]
+        for file, arrays in zip(files, found, strict=True)
+    ]
+    return shards, np.concatenate(every)
+
+
+def _counted(dataset: Any, asked: TokenFields, begin: int, end: int) -> Array:
+    """Return the lengths of documents, which are read for them."""
+    lengths = np.empty(end - begin, np.int64)
+    for first in range(begin, end, _AT_ONCE):
+        numbers = range(first, min(end, first + _AT_ONCE))
+        samples = fetch_many(dataset, numbers)
+        for number, sample in zip(numbers, samples, strict=True):
+            lengths[number - begin] = len(asked.document(sample, number)[TOKENS])
+    return lengths
 
 
 def _as_lengths(lengths: Any, count: int) -> Array:
@@ -297,6 +334,24 @@ def _as_lengths(lengths: Any, count: int) -> Array:
     if len(found) != count:
         raise ConfigError(f"lengths are {len(found):,}, and the documents are {count:,}")
     return found.astype(np.int64)
+
+
+def check_pieces(
+    documents: Array,
+    begins: Array,
+    counts: Array,
+    places: Array,
+    lengths: Array,
+    out: Mapping[str, Array],
+) -> None:
+    """Raise SampleIndexError where a piece lies outside of its document or of its row."""
+    for array in out.values():
+        is_bad = (documents < 0) | (documents >= len(lengths)) | (begins < 0)
+        is_bad |= (counts < 0) | (places < 0) | (places > array.size - counts)
+        is_bad |= begins > lengths[np.where(is_bad, 0, documents)] - counts
+        if is_bad.any():
+            bad = int(np.argmax(is_bad))
+            raise outside(bad, documents, begins, counts, places, lengths, array)
 
 
 def outside(

@@ -21,6 +21,7 @@ from reader import (
     ConfigError,
     DataLoader,
     DatasetError,
+    Documents,
     ImageError,
     RecordIO,
     RecordWriter,
@@ -39,6 +40,7 @@ from tests.stores import servers
 from tests.stores.proxy import Rule, faulty
 from tests.stores.servers import S3Server, s3_server
 from tests.stores.test_shards import all_of, equal, options, upload
+from tests.token_files import gathered, megatron
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +62,11 @@ def write_files(folder: Path) -> None:
     tokens = rng.integers(0, 50_000, 200_000)
     tokens.astype(np.uint16).tofile(folder / "tokens.bin")
     np.save(folder / "tokens.npy", tokens.astype(np.uint32))
+    tokens[::2003] = 7
     header = np.zeros(256, np.int32)
     header[:3] = 20240520, 1, len(tokens)
     (folder / "shard.bin").write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
+    megatron(folder / "megatron.bin", np.split(tokens, range(0, 200_000, 1999)), "uint16")
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +93,13 @@ def made(name: str, base: str, **how: Any) -> Any:
         "tokens": lambda: TokenWindows(f"{base}/tokens.bin", 300, targets=True, **how),
         "npy": lambda: TokenWindows(f"{base}/tokens.npy", 700, 350, shuffle=True, **how),
         "shard": lambda: TokenWindows(f"{base}/shard.bin", 1000, document_end=7, **how),
+        "documents": lambda: Documents(f"{base}/shard.bin", document_end=7, **how),
+        "megatron": lambda: Documents(f"{base}/megatron.bin", **how),
     }
     return makers[name]()
 
 
-NAMES = ["records", "gluon", "pictures", "tokens", "npy", "shard"]
+NAMES = ["records", "gluon", "pictures", "tokens", "npy", "shard", "documents", "megatron"]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -160,6 +166,25 @@ def test_what_is_not_there_is_told(make: Callable[..., Any], server: S3Server) -
     assert server.secret_key not in str(error.value)
     with pytest.raises(ConfigError, match="is refused by the store: set the cred"):
         make(store=options(server, secret_access_key="wrong"))
+
+
+# -- documents ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["documents", "megatron"])
+def test_pieces_of_documents_are_fetched_together(
+    name: str, local: Path, server: S3Server, tmp_path: Path
+) -> None:
+    store = options(server)
+    here = made(name, str(local))
+    there = made(name, "s3://files", store=store, index=tmp_path / "kept")
+    assert there.lengths.tolist() == here.lengths.tolist()
+    assert len(list(tmp_path.glob("kept/.reader-*"))) == (name == "documents")
+    pieces = [(90, 5, 700), (3, 0, 0), (2, 1999, 0), (1, 0, 1), (90, 700, 9)]
+    found, wanted = (gathered(each, pieces, {"tokens": "int64"}) for each in (there, here))
+    assert found["tokens"].tolist() == wanted["tokens"].tolist()
+    assert there.origin(90).path.startswith("s3://files/")
+    assert there.origin(90)[1:] == here.origin(90)[1:]
 
 
 # -- records ----------------------------------------------------------------------------------

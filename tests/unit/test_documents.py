@@ -21,30 +21,9 @@ from reader import (
     SampleIndexError,
     share,
 )
+from tests.token_files import END, gathered, lists_of, written
 
-END = 0  # the token that ends a document of a file
 LISTS = [[5, 6, 7], [8], [], [9, 10]]
-
-
-def written(path: Path, documents: Any, dtype: str = "uint16") -> Path:
-    """Write documents to a flat file, an END behind each."""
-    flat = [token for document in documents for token in (*document, END)]
-    np.array(flat, dtype).tofile(path)
-    return path
-
-
-def lists_of(documents: Documents) -> list[list[int]]:
-    return [documents[number]["tokens"].tolist() for number in range(len(documents))]
-
-
-def gathered(documents: Documents, pieces: Any, dtypes: Any) -> dict[str, Any]:
-    """Gather pieces (document, begin, count) one behind the other, with a gap of one between."""
-    rows = np.array(pieces, np.int64).reshape(-1, 3)
-    places = np.cumsum(rows[:, 2] + 1) - rows[:, 2] - 1
-    out = {name: np.full(rows[:, 2].sum() + len(rows), 99, dtype) for name, dtype in dtypes.items()}
-    columns = [np.ascontiguousarray(rows[:, column]) for column in range(3)]
-    documents.gather(*columns, places, out)
-    return out
 
 
 class Listed:
@@ -283,7 +262,7 @@ def test_workers_give_the_documents_in_order(tmp_path: Path, kind: str) -> None:
         (np.arange(3), {"document_end": -(2**70)}, "document_end must be"),
         ([[1]], {"document_end": 1}, "a list of documents was passed"),
         (Listed([[1]]), {"document_end": 1}, "has documents already"),
-        ([[1]], {"dtype": "uint16"}, "dtype='uint16' is for files"),
+        ([[1]], {"dtype": "uint16"}, "dtype= is for files of tokens"),
         ([[1]], {"lengths": [1]}, "is for a dataset that is read for them"),
         ([[1]], {"as_dtype": "float32"}, "as_dtype must be one of"),
         ([[1], [300]], {"as_dtype": "uint8"}, "document 1 has int64 that uint8 does not hold"),
@@ -341,12 +320,12 @@ def test_a_file_that_does_not_say_where_documents_end_is_refused(tmp_path: Path)
         Documents(path, document_end=7)
     with pytest.raises(ConfigError, match="document_end must be"):
         Documents(path, document_end=70_000)
-    with pytest.raises(ConfigError, match="cannot be read as tokens"):
+    with pytest.raises(ConfigError, match="there is no file"):
         Documents(tmp_path / "no.bin", document_end=0)
     (tmp_path / "b.bin").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"there is no document: '.*b\.bin' is empty"):
         Documents(tmp_path / "b.bin", document_end=0)
-    with pytest.raises(ConfigError, match="tokens='ids' is for documents that are dicts"):
+    with pytest.raises(ConfigError, match="tokens= is for documents that are dicts"):
         Documents(path, document_end=0, tokens="ids")
 
 
