@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from reader.streams.shard import shard
     from reader.streams.shuffle_buffer import shuffle_buffer
     from reader.tokens.documents import Documents
+    from reader.tokens.packed_tokens import PackedTokens
     from reader.worker.context import WorkerInfo, get_worker_info, sample_rng
 
 # Paddle 2.6 for GPUs brings a zlib of its own, which breaks Python's unless that was used first.
@@ -114,6 +115,7 @@ __all__ = [
     "LoDTensorArray",
     "LoadTimeout",
     "Mix",
+    "PackedTokens",
     "QueueClosed",
     "QueueKilled",
     "RaggedFields",
@@ -196,6 +198,7 @@ _HOMES = {
         "reader.streams.shard": "shard",
         "reader.streams.shuffle_buffer": "shuffle_buffer",
         "reader.tokens.documents": "Documents",
+        "reader.tokens.packed_tokens": "PackedTokens",
     }.items()
     for name in names.split()
 }

@@ -43,6 +43,9 @@ def columns_of(dataset: Any) -> Columns | None:
             return None
         indices.append(dataset.indices)
         dataset = dataset.dataset
+    fill = _batch_filler_of(dataset)
+    if fill is not None:
+        return Columns(source, None, indices, fill)
     arrays = _arrays_of(dataset)
     return None if arrays is None else Columns(source, arrays, indices)
 
@@ -80,6 +83,21 @@ def reading_ahead(dataset: Any) -> Callable[[Sequence[Any]], None] | None:
     if type(dataset) is MappedDataset:
         return reading_ahead(dataset.dataset)
     return getattr(dataset, "__read_ahead__", None)
+
+
+def _batch_filler_of(dataset: Any) -> Callable[[Any, Any], None] | None:
+    """Return the function that writes the rows of a batch; None: there is none.
+
+    It is `__fill_batch__` of a `reader.Dataset`, called with indices and a dict of arrays, unless a
+    subclass fetches samples in a way of its own.
+    """
+    if isinstance(dataset, Dataset):
+        for kind in type(dataset).__mro__:
+            if "__fill_batch__" in vars(kind):
+                return dataset.__fill_batch__  # type: ignore[attr-defined,no-any-return]
+            if "__getitem__" in vars(kind) or "__getitems__" in vars(kind):
+                return None
+    return None
 
 
 def _takes_out(fetch: Any) -> bool:

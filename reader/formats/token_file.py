@@ -22,7 +22,7 @@ from reader.errors import ConfigError, DatasetError, got, remedy_for
 from reader.formats.file_kinds import BEGIN_NBYTES, kind_of
 from reader.stores.files import Files, StoredFile
 
-__all__ = ["StoredTokens", "Tokens", "as_integers", "open_tokens"]
+__all__ = ["StoredTokens", "Tokens", "as_integers", "check_as_dtype", "open_tokens"]
 
 Tokens = npt.NDArray[Any]
 
@@ -167,6 +167,19 @@ def as_integers(name: str, dtype: Any) -> np.dtype[Any]:
     if found.name not in _TYPES or not found.isnative:
         raise ConfigError(f"{name} must be one of {', '.join(_TYPES)}, got {got(dtype)}")
     return found
+
+
+def check_as_dtype(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> None:
+    """Raise ConfigError where tokens would become other numbers.
+
+    Unsigned ones of 4 bytes or more may be given as signed ones of their size: few are so large.
+    """
+    if wanted is None or np.can_cast(found, wanted):
+        return
+    if found.itemsize < 4 or wanted.itemsize < found.itemsize:
+        raise ConfigError(
+            f"as_dtype must hold every token of {found}, got {wanted}: pass a wider one"
+        )
 
 
 def _begin_of(path: str, file: BinaryIO, is_npy: bool, header: int | None) -> bytes:

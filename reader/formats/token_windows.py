@@ -10,14 +10,14 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from reader.checks import as_bool, as_int, described
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
-from reader.formats.token_file import StoredTokens, Tokens, as_integers, open_tokens
+from reader.formats.token_file import StoredTokens, Tokens, as_integers, check_as_dtype, open_tokens
 from reader.random.permutation import Permutation, shuffled
 from reader.stores.remote_files import files_for
 from reader.stores.shard_cache import ShardCache
@@ -29,12 +29,12 @@ __all__ = ["TokenWindows"]
 class TokenWindows(Dataset[Any]):
     """Hold windows of a flat file of tokens: sample k begins with token k * `stride`.
 
-    A sample is an array of `length` tokens. With `targets` it is (tokens, the same moved on by one
-    token); with `document_end` it is (tokens, positions, segments), and with both it is (tokens,
-    positions, segments, targets). Positions count from the beginning of each document in the
-    window, and segments count the documents, both from 0 and as int32: what attention within
-    documents and position embeddings take where several documents are packed into one window. The
-    rest of a file that fills no window is left out.
+    A sample is an array of `length` tokens. With `targets` or `document_end` it is a dict with the
+    array as "tokens": `targets` adds "targets", the same moved on by one token, and `document_end`
+    "positions" and "segments". Positions count from the beginning of each document in the window,
+    and segments count the documents, both from 0 and as int32: what attention within documents and
+    position embeddings take where several documents are packed into one window. The rest of a file
+    that fills no window is left out. `reader.PackedTokens` packs whole documents.
 
     Windows of plain tokens are gathered into the batch without Python code for each sample; others
     are made for the whole batch at once, and those of a file in a store fetched at once.
@@ -56,6 +56,8 @@ class TokenWindows(Dataset[Any]):
         header: how many bytes lie before the first token; None: what the file says, else 0. With a
             number, 0 too, the file is taken as it is: not as a shard, nor as text.
         seed: of the shuffled order.
+        fields: "dict", or "tuple": such a sample is (tokens, targets), (tokens, positions,
+            segments), or with both (tokens, positions, segments, targets).
         cache: where bytes of a store are kept: see `reader.Shards`.
         store: options of the store's client: see `reader.Shards`.
 
@@ -69,8 +71,8 @@ class TokenWindows(Dataset[Any]):
     >>> windows = TokenWindows(file.name, 4, stride=3)
     >>> len(windows), windows[1].tolist()
     (3, [3, 4, 5, 6])
-    >>> tokens, positions, segments = TokenWindows(file.name, 6, document_end=2)[0]
-    >>> positions.tolist(), segments.tolist()
+    >>> window = TokenWindows(file.name, 6, document_end=2)[0]
+    >>> window["positions"].tolist(), window["segments"].tolist()
     ([0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
     """
 
@@ -91,6 +93,7 @@ class TokenWindows(Dataset[Any]):
         document_end: int | None = None,
         header: int | None = None,
         seed: int = 0,
+        fields: Literal["dict", "tuple"] = "dict",
         cache: ShardCache | None = None,
         store: Mapping[str, Any] | None = None,
     ) -> None:
@@ -107,7 +110,7 @@ class TokenWindows(Dataset[Any]):
         self._files = files_for([self.path], cache, store)
         self._use = self._files.use  # see stores.fetch_stats
         self._tokens = self._open()
-        self._check_as_dtype()
+        check_as_dtype(self._tokens.dtype, self._as_dtype)
         self._expected = len(self._tokens)
         needed = self.length + self.targets
         if self._expected < needed:
@@ -131,6 +134,9 @@ class TokenWindows(Dataset[Any]):
         seed = as_int("seed", seed, low=0, remedy="It names the order.")
         if as_bool("shuffle", shuffle):
             self._order = shuffled(self._count, seed, 0)
+        if fields not in ("dict", "tuple"):
+            raise ConfigError(f"fields must be 'dict' or 'tuple', got {got(fields)}")
+        self._is_dict = fields == "dict"
         self._set_windows()
 
     def _open(self) -> Tokens | StoredTokens:
@@ -168,8 +174,7 @@ class TokenWindows(Dataset[Any]):
     def __getitem__(self, index: int, /) -> Any:
         """Return the sample at `index`; a negative one counts from the end."""
         if self.arrays:
-            found = tuple(array[self._row(index)] for array in self.arrays)
-            return found if self.targets else found[0]
+            return self._sample([array[self._row(index)] for array in self.arrays])
         return self._made([index])[0]
 
     @property
@@ -194,7 +199,18 @@ class TokenWindows(Dataset[Any]):
         if self.targets:
             following = rows[:, 1:]
             fields.append(following.astype(self._as_dtype or following.dtype))  # a copy
-        return list(zip(*fields)) if len(fields) > 1 else list(fields[0])
+        return list(map(self._sample, zip(*fields)))
+
+    def _sample(self, fields: Sequence[Any]) -> Any:
+        """Return a sample of its fields, in the order of a tuple."""
+        if len(fields) == 1:
+            return fields[0]
+        if not self._is_dict:
+            return tuple(fields)
+        names = ["tokens"]
+        names += ["positions", "segments"] * (self.document_end is not None)
+        names += ["targets"] * self.targets
+        return dict(zip(names, fields))
 
     def _row(self, index: int) -> int:
         place = operator.index(index)
@@ -205,16 +221,6 @@ class TokenWindows(Dataset[Any]):
             )
         place %= self._count
         return place if self._order is None else self._order[place]
-
-    def _check_as_dtype(self) -> None:
-        """Raise ConfigError where tokens would become other numbers."""
-        found, wanted = self._tokens.dtype, self._as_dtype
-        if wanted is None or np.can_cast(found, wanted):
-            return
-        if found.itemsize < 4 or wanted.itemsize < found.itemsize:
-            raise ConfigError(
-                f"as_dtype must hold every token of {found}, got {wanted}: pass a wider one"
-            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave a mapped file out: it is opened again. One in a store has to be as it was."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.collate.columns import Columns
 from reader._core.collate.indices import Indices
 from reader._core.interpreter.signals import is_interrupt
 from reader._core.wire.channel import TaskKind, WorkerChannel
@@ -86,6 +87,18 @@ class TolerantFetcher(Fetcher):
         if found is None:
             return WorkerSnapshot(self._worker_id, False, False, None, bad=bad)
         return found._replace(bad=bad)
+
+    def _gather(self, channel: WorkerChannel, columns: Columns, keys: Any) -> bool:
+        """Send a batch gathered from arrays; False: fetch the samples, since one fails."""
+        if self.one_by_one:
+            return False
+        try:
+            return super()._gather(channel, columns, keys)
+        except Exception as error:
+            if not self._is_bad(error):
+                raise
+            self.leave_sample()
+            return False
 
     def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
         is_by_one = not self.getitems or self._fill is not None

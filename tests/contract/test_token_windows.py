@@ -35,14 +35,15 @@ FORMS: list[dict[str, Any]] = [
 def test_batches_are_the_windows(file: Path, each_cell: Cell, form: dict[str, Any]) -> None:
     windows = TokenWindows(file, 20, 13, **form)
     with DataLoader(windows, batch_size=8, **each_cell) as loader:
-        batches = [batch if isinstance(batch, (list, tuple)) else [batch] for batch in loader]
-    fields = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+        batches = [batch if isinstance(batch, dict) else {"tokens": batch} for batch in loader]
+    fields = {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
     for number in range(len(windows)):
         sample = windows[number]
-        parts = sample if isinstance(sample, tuple) else (sample,)
-        for field, part in zip(fields, parts, strict=True):
-            assert field.dtype == part.dtype
-            assert (field[number] == part).all()
+        parts = sample if isinstance(sample, dict) else {"tokens": sample}
+        assert list(fields) == list(parts)
+        for name, part in parts.items():
+            assert fields[name].dtype == part.dtype
+            assert (fields[name][number] == part).all()
 
 
 def test_plain_windows_are_gathered(file: Path) -> None:

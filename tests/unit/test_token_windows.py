@@ -62,13 +62,13 @@ def test_windows_are_slices_of_the_file(
     assert len(windows) == len(begins)
     found = [windows[k] for k in range(len(begins))]
     if shuffle:
-        found.sort(key=lambda sample: int((sample[0] if targets else sample)[0]))
+        found.sort(key=lambda sample: int((sample["tokens"] if targets else sample)[0]))
     for begin, sample in zip(begins, found, strict=True):
-        first, *rest = sample if targets else (sample,)
+        first = sample["tokens"] if targets else sample
         assert (first == tokens[begin : begin + length]).all()
         assert first.dtype.name == (as_dtype or "uint32")
         if targets:
-            assert (rest[0] == tokens[begin + 1 : begin + 1 + length]).all()
+            assert (sample["targets"] == tokens[begin + 1 : begin + 1 + length]).all()
 
 
 def test_positions_and_segments_begin_anew_after_each_document(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_positions_and_segments_begin_anew_after_each_document(tmp_path: Path) -
     np.save(path, tokens)
     windows = TokenWindows(path, 50, 30, document_end=0, targets=True)
     for number in range(len(windows)):
-        sample, positions, segments, targets = windows[number]
+        sample, positions, segments, targets = windows[number].values()
         place = segment = 0
         for token, position, found in zip(sample, positions, segments, strict=True):
             assert (position, found) == (place, segment)
@@ -112,11 +112,26 @@ def test_indices_count_from_both_ends(file: Path) -> None:
 def test_fields_of_a_sample_do_not_share_memory(file: Path) -> None:
     for options in ({"shuffle": True}, {"document_end": 3}):
         sample = TokenWindows(file, 10, targets=True, **options)[0]  # type: ignore[arg-type]
-        before = [part.copy() for part in sample]
-        sample[0][:] = 0
-        assert all(
-            (part == other).all() for part, other in zip(sample[1:], before[1:], strict=True)
-        )
+        before = {name: part.copy() for name, part in sample.items()}
+        sample["tokens"][:] = 0
+        assert all((sample[name] == before[name]).all() for name in sample if name != "tokens")
+
+
+def test_fields_have_names_or_the_order_of_a_tuple(file: Path) -> None:
+    for options, names in (
+        ({"targets": True}, ["tokens", "targets"]),
+        ({"document_end": 3}, ["tokens", "positions", "segments"]),
+        ({"document_end": 3, "targets": True}, ["tokens", "positions", "segments", "targets"]),
+    ):
+        named = TokenWindows(file, 10, **options)  # type: ignore[arg-type]
+        plain = TokenWindows(file, 10, fields="tuple", **options)  # type: ignore[arg-type]
+        for number in range(len(named)):
+            assert list(named[number]) == names
+            assert type(plain[number]) is tuple
+            for one, other in zip(named[number].values(), plain[number], strict=True):
+                assert (one == other).all()
+    with pytest.raises(ConfigError, match="fields must be 'dict' or 'tuple', got 'list'"):
+        TokenWindows(file, 10, fields="list")  # type: ignore[arg-type]
 
 
 def test_a_subclass_is_asked_for_its_samples(file: Path) -> None:
@@ -217,7 +232,7 @@ def test_a_stride_beyond_all_limits_leaves_one_window(file: Path) -> None:
         windows = TokenWindows(file, 10, 2**63 - 1, targets=targets)
         assert len(windows) == 1
         sample = windows[0]
-        assert (sample[0] if targets else sample).tolist() == list(range(10))
+        assert (sample["tokens"] if targets else sample).tolist() == list(range(10))
 
 
 def test_a_limit_on_open_files_is_named(file: Path) -> None:
@@ -308,14 +323,14 @@ def test_the_header_of_a_shard_of_llm_c_is_no_tokens(
     windows = TokenWindows(path, 10, dtype=tokens.dtype if says_dtype else None, targets=True)
     for each in (windows, pickle.loads(pickle.dumps(windows))):
         assert len(each) == 9
-        assert each[0][0].tolist() == tokens[:10].tolist()
-        assert each[8][1].tolist() == tokens[81:91].tolist()
-        assert each[0][0].dtype == tokens.dtype
+        assert each[0]["tokens"].tolist() == tokens[:10].tolist()
+        assert each[8]["targets"].tolist() == tokens[81:91].tolist()
+        assert each[0]["tokens"].dtype == tokens.dtype
     as_it_is = TokenWindows(path, 10, header=0)
     assert as_it_is[0].tolist() == np.frombuffer(path.read_bytes(), "<u2", 10).tolist()
     assert (
         TokenWindows(path, 10, header=1024, dtype=tokens.dtype)[0].tolist()
-        == windows[0][0].tolist()
+        == windows[0]["tokens"].tolist()
     )
 
 

@@ -10,6 +10,7 @@ class Columns:
     def __init__(
         self,
         source: Any,
-        arrays: Callable[[], Sequence[Any]],
+        arrays: Callable[[], Sequence[Any]] | None = None,
         indices: Sequence[Sequence[int]] = (),
+        fill: Callable[[Any, Any], None] | None = None,
     ) -> None: ...

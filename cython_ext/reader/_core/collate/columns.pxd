@@ -9,6 +9,7 @@ cdef class Columns:
     cdef readonly object source    # the dataset whose samples the rows are
     cdef object arrays             # returns the arrays, in the order of a sample's fields
     cdef tuple indices             # sequences that map keys to rows, applied one after the other
+    cdef readonly object fill      # writes the rows of a batch itself; None: they are rows of the arrays
     cdef list held                 # the arrays of the batch in hand, or arrays on tensors' memory
     cdef vector[int64_t] rows      # of the batch in hand
     # of the batch in hand, by field: the first row, the step from row to row, and the target
@@ -23,4 +24,5 @@ cdef class Columns:
     cdef bint take_indices(self, Indices keys) except -1
     cdef bint take(self, object keys) except -1
     cdef int aim(self, Plan plan) except -1
+    cdef int write(self, Plan plan, Py_ssize_t count, object owner) except -1
     cdef void copy(self, size_t first, size_t count, bint is_uncached) noexcept nogil

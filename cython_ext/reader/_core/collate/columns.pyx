@@ -9,14 +9,18 @@ cimport cython
 cimport numpy as cnp
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX
+from libc.string cimport memcpy
 
 from reader._core.batch.dlpack cimport rd_dl_tensor
 from reader._core.batch.exchange cimport look, needs_gradient, rd_view, tensor_view
 from reader._core.batch.ndarray cimport as_ndarray
 from reader._core.batch.structure cimport DICT, FIELD, TUPLE, Structure
 from reader._core.collate.indices cimport Indices
+from reader._core.collate.lent_row cimport is_kept
 from reader._core.collate.plan cimport SampleLeaf
 from reader._core.memory.copying cimport gather_rows
+
+from reader.errors import CollateError
 
 cnp.import_array()
 
@@ -33,12 +37,15 @@ cdef class Columns:
             order of the arrays, or with one array perhaps the row itself.
         arrays: returns the arrays, a sequence; called for each batch.
         indices: lists or ranges that map a key to its row, applied one after the other.
+        fill: in the place of arrays: called with the rows of a batch, int64, and a dict of arrays in its
+            memory by the fields of a sample, each with one more axis, for the rows. It writes all of them.
     """
 
-    def __init__(self, source, arrays, indices=()):
+    def __init__(self, source, arrays=None, indices=(), fill=None):
         self.source = source
         self.arrays = arrays
         self.indices = tuple(indices)
+        self.fill = fill
 
     cdef bint suit(self, Plan plan) except -1:
         """Whether batches of a plan can be gathered: each array has rows of its field, without gaps."""
@@ -52,6 +59,9 @@ cdef class Columns:
             for child in structure.children:
                 if child.kind != FIELD:
                     return False
+        if self.fill is not None:
+            self.count = INT64_MAX
+            return structure.kind == DICT and plan.can_lend()
         arrays = self.arrays()
         if len(arrays) != n:
             return False
@@ -142,6 +152,20 @@ cdef class Columns:
         for leaf in plan.fields:
             self.targets.push_back(leaf.rows)
             self.sizes.push_back(<size_t>leaf.nbytes)
+        return 0
+
+    cdef int write(self, Plan plan, Py_ssize_t count, object owner) except -1:
+        """Have the dataset write the rows of the batch; ``owner`` keeps their memory."""
+        cdef cnp.npy_intp n = <cnp.npy_intp>self.rows.size()
+        cdef cnp.ndarray rows = cnp.PyArray_EMPTY(1, &n, cnp.NPY_INT64, 0)
+        cdef list views = plan.batch_views(count, owner)
+        if n:
+            memcpy(cnp.PyArray_DATA(rows), self.rows.data(), n * sizeof(int64_t))
+        self.fill(rows, plan.structure.build(views, [], None))
+        if is_kept(views):
+            raise CollateError(
+                f"{type(self.source).__name__} keeps a reference to the arrays that it wrote a batch to, "
+                f"whose memory is the batch's; keep a copy of it (numpy.copy)")
         return 0
 
     cdef void copy(self, size_t first, size_t count, bint is_uncached) noexcept nogil:

@@ -10,5 +10,6 @@ cdef class LentRow:
     cdef int take_back(self, Py_ssize_t row, list names) except -1
 
 
+cdef bint is_kept(list views) noexcept
 cdef object detached(object sample, object fill)
 cdef str index_of(list names, Py_ssize_t row)

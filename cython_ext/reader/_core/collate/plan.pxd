@@ -60,6 +60,8 @@ cdef class Plan:
     cdef str where(self)
     cdef int put_tensor(self, SampleLeaf leaf, object sample, rd_dl_tensor* tensor,
                         Py_ssize_t row) except -1
+    cdef bint can_lend(self) except -1
+    cdef list batch_views(self, Py_ssize_t count, object owner)
     cdef list row_views(self, Py_ssize_t row, object owner)
     cdef object out_of(self, list views)
     cdef list object_lists(self)

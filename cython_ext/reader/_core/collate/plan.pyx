@@ -14,6 +14,7 @@ from cpython.complex cimport PyComplex_CheckExact
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
+from libcpp.vector cimport vector
 from libc.stdint cimport INT64_MAX, uint8_t
 from libc.string cimport memcpy
 
@@ -436,6 +437,34 @@ cdef class Plan:
                 view = rd_make_ndarray(leaf.type.storage, leaf.ndim, leaf.extents,
                                        leaf.rows + row * leaf.nbytes, False, <PyObject*>owner)
             views.append(view)
+        return views
+
+    cdef bint can_lend(self) except -1:
+        """Whether samples are arrays and numbers alone, of types that NumPy has."""
+        cdef SampleLeaf leaf
+        if self.objects:
+            return False
+        for leaf in self.fields:
+            if leaf.type.extended:
+                return False
+        return True
+
+    cdef list batch_views(self, Py_ssize_t count, object owner):
+        """Return an array on each field of all rows; for a plan that `can_lend`.
+
+        ``owner``: keeps the memory alive.
+        """
+        cdef SampleLeaf leaf
+        cdef vector[int64_t] extents
+        cdef int i
+        views = []
+        for leaf in self.fields:
+            extents.clear()
+            extents.push_back(count)
+            for i in range(leaf.ndim):
+                extents.push_back(leaf.extents[i])
+            views.append(rd_make_ndarray(leaf.type.storage, leaf.ndim + 1, extents.data(), leaf.rows, False,
+                                         <PyObject*>owner))
         return views
 
     cdef object out_of(self, list views):

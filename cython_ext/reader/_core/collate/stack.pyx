@@ -327,6 +327,9 @@ cdef class BatchWriter:
             for leaf in plan.fields:
                 each += leaf.nbytes
             some = max(GATHERED // max(each, <size_t>1), <size_t>1)
+            if columns.fill is not None:
+                columns.write(plan, count, self.heap.arena)
+                row = count
             while row < count:
                 if row and self.is_stale(record):
                     self.skip(slot, record)
