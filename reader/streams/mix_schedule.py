@@ -19,7 +19,7 @@ import numpy as np
 from reader.data.weighted_sampler import place_of
 from reader.errors import ConfigError
 
-__all__ = ["LinearSchedule", "MixPlan", "MixSchedule", "Stage"]
+__all__ = ["LinearSchedule", "MixPlan", "MixSchedule", "ScheduleEntry"]
 
 
 class MixSchedule:
@@ -229,13 +229,13 @@ def _floor_root(factor: int, square: int) -> int:
     return root if factor >= 0 else -root - (root * root < product)
 
 
-class Stage(NamedTuple):
+class ScheduleEntry(NamedTuple):
     """The weights of a mix from a sample on.
 
     Attributes:
         start: the sample; below 0: it lies in an epoch before.
         counts: how many samples of a cycle each source gives.
-        then: as `counts`, at the end of a stage whose shares go linearly; None: they stay.
+        then: as `counts`, at the end of a stretch whose shares go linearly; None: they stay.
         samples: from the start to that end.
     """
 
@@ -245,11 +245,11 @@ class Stage(NamedTuple):
     samples: int = 1
 
     def has(self, source: int) -> bool:
-        """Whether a source has a weight in the stage."""
+        """Whether a source has a weight in it."""
         return bool(self.counts[source] or (self.then is not None and self.then[source]))
 
     def schedule(self, sources: Sequence[int], place: int) -> MixSchedule | LinearSchedule:
-        """Return the schedule of some of the sources from a place in the stage on."""
+        """Return the schedule of some of the sources from a place behind its start on."""
         if self.then is None:
             return _cyclic(tuple(self.counts[each] for each in sources))
         last = [self.then[each] for each in sources]
@@ -265,7 +265,7 @@ def _cyclic(counts: tuple[int, ...]) -> MixSchedule:
 
 
 class Stretch(NamedTuple):
-    """A part of a mix that is in one stage, and in which no source is left out."""
+    """A part of a mix under one entry of the schedule, in which no source is left out."""
 
     start: int
     schedule: MixSchedule | LinearSchedule
@@ -293,7 +293,7 @@ class MixPlan:
     """Which source gives the n-th sample of a mix, and how many it gave before.
 
     Args:
-        stages: the weights; the first one holds from sample 0 on.
+        entries: the weights; the first one holds from sample 0 on.
         lengths: of the sources.
         stop: where the mix ends.
         limit: how many samples it may have; with "never" it has these.
@@ -307,9 +307,14 @@ class MixPlan:
     """
 
     def __init__(
-        self, stages: list[Stage], lengths: list[int], stop: str, limit: int, names: list[str]
+        self,
+        entries: list[ScheduleEntry],
+        lengths: list[int],
+        stop: str,
+        limit: int,
+        names: list[str],
     ) -> None:
-        self._stretches, self.length = _stretches_of(stages, lengths, stop, limit, names)
+        self._stretches, self.length = _stretches_of(entries, lengths, stop, limit, names)
 
     def at(self, place: int) -> tuple[int, int]:
         """Return the source of a place, and how many samples it gave before, over all its passes.
@@ -331,26 +336,26 @@ class MixPlan:
 
 
 def _stretches_of(
-    stages: list[Stage], lengths: list[int], stop: str, limit: int, names: list[str]
+    entries: list[ScheduleEntry], lengths: list[int], stop: str, limit: int, names: list[str]
 ) -> tuple[list[Stretch], int]:
     """Return the stretches of a mix, and how many samples it has; see MixPlan."""
     found: list[Stretch] = []
     given = [0] * len(lengths)
     ended: dict[int, int] = {}  # by source: the place where it first had no sample at its turn
-    stages = [stage for stage in stages if stage.start < limit]
-    ends_of_stages = [*(stage.start for stage in stages[1:]), limit]
-    for stage, until in zip(stages, ends_of_stages, strict=True):
-        place = max(0, stage.start)
+    entries = [entry for entry in entries if entry.start < limit]
+    ends_of_entries = [*(entry.start for entry in entries[1:]), limit]
+    for entry, until in zip(entries, ends_of_entries, strict=True):
+        place = max(0, entry.start)
         while place < until:
             left_out = ended if stop == "all" else ()
             sources = [
-                each for each in range(len(lengths)) if stage.has(each) and each not in left_out
+                each for each in range(len(lengths)) if entry.has(each) and each not in left_out
             ]
             if not sources:
                 if given == lengths:
                     return found, place
-                raise _endless(stop, place, stage, lengths, given, names)
-            schedule = stage.schedule(sources, place - stage.start)
+                raise _endless(stop, place, entry, lengths, given, names)
+            schedule = entry.schedule(sources, place - entry.start)
             stretch = Stretch(place, schedule, sources, given)
             found.append(stretch)
             turns = {
@@ -367,27 +372,27 @@ def _stretches_of(
             if stop == "last" and all(
                 # without a weight from here on, a source need not have its turn
                 source in ended
-                or (until == limit and not stage.has(source) and given[source] == count)
+                or (until == limit and not entry.has(source) and given[source] == count)
                 for source, count in enumerate(lengths)
             ):
                 return found, max([stretch.start, *ended.values()])
             given = stretch.given_at(place)
     if stop == "never":
         return found, limit
-    raise _endless(stop, found[-1].start, stages[-1], lengths, found[-1].given, names)
+    raise _endless(stop, found[-1].start, entries[-1], lengths, found[-1].given, names)
 
 
 def _endless(
     stop: str,
     place: int,
-    stage: Stage,
+    entry: ScheduleEntry,
     lengths: list[int],
     given: list[int],
     names: list[str],
 ) -> ConfigError:
     for source, count in enumerate(lengths):
         left = count - given[source]
-        if not stage.has(source) and left > 0:
+        if not entry.has(source) and left > 0:
             return ConfigError(
                 f"stop={stop!r} waits for the source {place_of(names, source)}, and {left:,} of its"
                 f" {count:,} samples have no turn: its weight is 0 from sample"

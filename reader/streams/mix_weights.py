@@ -1,4 +1,4 @@
-"""The weights of a mix: read from arguments, and turned into stages of whole numbers.
+"""The weights of a mix: read from arguments, and turned into a schedule in whole numbers.
 
 Imports NumPy, the checks and the schedule. Keeps no state.
 """
@@ -14,12 +14,12 @@ import numpy as np
 from reader.checks import as_int
 from reader.data.weighted_sampler import checked_weights, place_of
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.streams.mix_schedule import Stage
+from reader.streams.mix_schedule import ScheduleEntry
 
 __all__ = [
     "Lengths",
     "as_lengths",
-    "changed_stages",
+    "changed_entries",
     "cycle_counts",
     "is_schedule",
     "listed",
@@ -31,13 +31,13 @@ Lengths = int | np.ndarray[Any, Any]  # tokens of each sample of a source
 
 _LINEAR = "linear"
 _LONGEST = 1 << 16  # samples in a cycle
-_MOST = 1 << 18  # samples in the cycles of all stages
-_MOST_STAGES = 1 << 10
+_MOST = 1 << 18  # samples in the cycles of all entries
+_MOST_ENTRIES = 1 << 10
 _EXACT = 1e-9  # how far from a whole number of samples a share of a cycle may be
 _ENTRY = '(sample, weights) or (sample, weights, "linear")'
 
 
-# ---- stages ------------------------------------------------------------------------------------
+# ---- schedules ---------------------------------------------------------------------------------
 
 
 def is_schedule(weights: Any) -> bool:
@@ -50,8 +50,8 @@ def is_schedule(weights: Any) -> bool:
     )
 
 
-def planned(weights: Any, names: Sequence[str], means: Sequence[float]) -> list[Stage]:
-    """Return the stages of weights; those that are no schedule have one.
+def planned(weights: Any, names: Sequence[str], means: Sequence[float]) -> list[ScheduleEntry]:
+    """Return the schedule of weights; those that are none have one entry.
 
     Args:
         weights: as a user passes them.
@@ -62,40 +62,43 @@ def planned(weights: Any, names: Sequence[str], means: Sequence[float]) -> list[
         ConfigError, ConfigTypeError: they are no weights.
     """
     if not is_schedule(weights):
-        return [Stage(0, cycle_counts(weights, names, means))]
-    stages = _stages(weights, names, means, min(_LONGEST, _MOST // max(1, len(weights))))
-    if stages[0].start:
+        return [ScheduleEntry(0, cycle_counts(weights, names, means))]
+    entries = _entries(weights, names, means, min(_LONGEST, _MOST // max(1, len(weights))))
+    if entries[0].start:
         raise ConfigError(
-            f"a schedule of weights begins at sample 0, got {stages[0].start} for its first"
+            f"a schedule of weights begins at sample 0, got {entries[0].start} for its first"
             " stretch. Pass (0, weights) before it"
         )
     for source in range(len(means)):
-        if not any(stage.has(source) for stage in stages):
+        if not any(entry.has(source) for entry in entries):
             raise ConfigError(
                 f"the weight {place_of(names, source)} is 0 in all of the schedule. Leave the"
                 " source out, or give it a weight from some sample on"
             )
-    return stages
+    return entries
 
 
-def changed_stages(weights: Any, names: Sequence[str], means: Sequence[float]) -> list[Stage]:
-    """Return the stages of a schedule that changes a mix while it is read.
+def changed_entries(
+    weights: Any, names: Sequence[str], means: Sequence[float]
+) -> list[ScheduleEntry]:
+    """Return the entries of a schedule that changes a mix while it is read.
 
-    It may begin at any sample. Its stages need no memory for their cycles, however many there are.
+    It may begin at any sample, or be empty. Its entries need no memory for their cycles, however
+    many there are.
 
     Raises:
         ConfigError, ConfigTypeError: it is no schedule.
     """
-    stages = _stages(weights, names, means, _LONGEST)
-    return [each if each.then else each._replace(then=each.counts) for each in stages]
+    entries = _entries(weights, names, means, _LONGEST)
+    return [each if each.then else each._replace(then=each.counts) for each in entries]
 
 
-def _stages(
+def _entries(
     weights: Sequence[Any], names: Sequence[str], means: Sequence[float], longest: int
-) -> list[Stage]:
-    if len(weights) > _MOST_STAGES:
+) -> list[ScheduleEntry]:
+    if len(weights) > _MOST_ENTRIES:
         raise ConfigError(
-            f"a schedule of weights has up to {_MOST_STAGES:,} stretches, got {len(weights):,}."
+            f"a schedule of weights has up to {_MOST_ENTRIES:,} stretches, got {len(weights):,}."
             " Change the weights less often"
         )
     found: list[tuple[int, list[int], bool]] = []  # where each begins, its cycle; is it linear
@@ -123,17 +126,21 @@ def _stages(
         except ConfigError as error:
             raise type(error)(f"weights from sample {start:,} on: {error}") from error
         found.append((start, counts, len(entry) == 3))
+    if not found:
+        return []
     if found[-1][2]:
         raise ConfigError(
             f'the last entry of a schedule, from sample {found[-1][0]:,} on, is "{_LINEAR}", and'
             " there are no weights for it to go to. Pass (sample, weights) behind it, with the"
             " sample at which these weights are reached"
         )
-    stages = [
-        Stage(start, counts, then, stop - start) if is_linear else Stage(start, counts)
+    entries = [
+        ScheduleEntry(start, counts, then, stop - start)
+        if is_linear
+        else ScheduleEntry(start, counts)
         for (start, counts, is_linear), (stop, then, _) in itertools.pairwise(found)
     ]
-    return [*stages, Stage(*found[-1][:2])]
+    return [*entries, ScheduleEntry(*found[-1][:2])]
 
 
 # ---- lengths -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 from reader.random.permutation import Order, Permutation
 from reader.random.seeds import order_key
-from reader.streams.mix_schedule import MixPlan, Stage
+from reader.streams.mix_schedule import MixPlan, ScheduleEntry
 from reader.streams.mix_weights import Lengths, as_lengths, mean_lengths, planned
 from reader.worker.context import Repetition
 
@@ -161,8 +161,8 @@ class Mix(Dataset[Any]):
         self._limit = _as_limit(self.stop, length)
         self._tokens = self._checked_tokens(unit, lengths)
         self.means = mean_lengths(self._tokens or [1] * len(self.datasets))
-        self.stages = planned(weights, self.names, self.means)
-        self._plan = self.plan_of(self.stages)
+        self.entries = planned(weights, self.names, self.means)
+        self._plan = self.plan_of(self.entries)
         self._length = self._plan.length
         self._windows = self._checked_windows(window)
         self._newest = [_NO_ORDER] * len(self.datasets)
@@ -203,9 +203,9 @@ class Mix(Dataset[Any]):
             )
         return None
 
-    def plan_of(self, stages: list[Stage]) -> MixPlan:
-        """Return the plan with these stages. ConfigError: `stop` waits for what never comes."""
-        return MixPlan(stages, self._lengths, self.stop, self._limit, self.names)
+    def plan_of(self, entries: list[ScheduleEntry]) -> MixPlan:
+        """Return the plan with these entries. ConfigError: `stop` waits for what never comes."""
+        return MixPlan(entries, self._lengths, self.stop, self._limit, self.names)
 
     def __getitem__(self, index: Any, /) -> Any:
         source, position, passes = self._locate(index)

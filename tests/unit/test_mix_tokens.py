@@ -43,7 +43,7 @@ def test_tokens_are_within_one_sample_of_their_share_of_the_mean(
     weights = data.draw(st.lists(st.integers(1, 20), min_size=count, max_size=count))
     options: dict[str, Any] = {"unit": "tokens", "lengths": lengths}
     mixed = Mix([range(50)] * count, weights, stop="never", length=150, **options)
-    cycle = mixed.stages[0].counts
+    cycle = mixed.entries[0].counts
     in_a_cycle = [
         given_samples * length for given_samples, length in zip(cycle, lengths, strict=True)
     ]
