@@ -162,7 +162,7 @@ def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
         found["generators"] = generators
     changes = changes_of(source)
     if changes is not None:
-        found["changes"] = copy.deepcopy(changes)
+        found["changes"] = copy.deepcopy([*changes])
     return found
 
 

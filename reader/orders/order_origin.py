@@ -102,7 +102,7 @@ class OrderOrigin:
             del found["share"]
             found["consumed"] = self.taken(batches)
         if "changes" in found:
-            found["changes"] = copy.deepcopy(found["changes"])
+            found["changes"] = copy.deepcopy([*found["changes"]])  # another thread may change it
         if self.random:
             found["random"] = [to_json(each) for each in self.random]
         return found

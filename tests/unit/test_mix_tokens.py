@@ -60,6 +60,31 @@ def test_tokens_are_within_one_sample_of_their_share_of_the_mean(
                 assert abs(tokens - shares[source] * int(given_tokens.sum())) < max(lengths)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["first", "last", "all", "never"]))
+def test_shares_of_tokens_are_other_shares_of_samples_with_each_stop(
+    data: st.DataObject, stop: Any
+) -> None:
+    sources = data.draw(st.integers(1, 4))
+    lengths = data.draw(st.lists(st.integers(1, 64), min_size=sources, max_size=sources))
+    counts = data.draw(st.lists(st.integers(1, 40), min_size=sources, max_size=sources))
+    shares = st.lists(st.integers(1, 9), min_size=sources, max_size=sources)
+    samples = [
+        (start, data.draw(shares), *kind) for start, kind in ((0, ()), (9, ("linear",)), (30, ()))
+    ]
+    tokens = [
+        (start, [own * length for own, length in zip(each, lengths, strict=True)], *kind)
+        for start, each, *kind in samples
+    ]
+    options: dict[str, Any] = {"stop": stop, "length": 120 if stop == "never" else None}
+    datasets = [range(count) for count in counts]
+    by_tokens = Mix(datasets, tokens, unit="tokens", lengths=lengths, **options)
+    by_samples = Mix(datasets, samples, **options)
+    assert [by_tokens.origin(k) for k in range(len(by_tokens))] == [
+        by_samples.origin(k) for k in range(len(by_samples))
+    ]
+
+
 @pytest.mark.parametrize("stop", ["last", "all", "never"])
 def test_tokens_of_lengths_that_vary_have_their_shares_over_whole_passes(stop: Any) -> None:
     rng = np.random.default_rng(4)
