@@ -25,8 +25,6 @@ from reader.streams.mixed_dataset import Mix
 
 __all__ = ["MixSampler"]
 
-_STOPS = ("never", "all")  # with which the weights do not say how many samples a mix has
-
 
 class MixSampler(DistributedSampler):
     """Yield the samples of a mix in its order, by weights that may change while it is read.
@@ -45,8 +43,8 @@ class MixSampler(DistributedSampler):
     ranks, is how far it may be ahead of what the loop got.
 
     Args:
-        mix: a `Mix` with ``stop="never"`` or ``stop="all"``, which have the same number of samples
-            by any weights.
+        mix: a `Mix` with ``stop="never"`` or ``stop="all"``, or "repeat" or "hand_on" by source:
+            these have the same number of samples by any weights.
         num_replicas: how many processes take part. None: as the training's library or launcher
             says, or 1.
         rank: the number of this process, below `num_replicas`. None: likewise.
@@ -83,10 +81,12 @@ class MixSampler(DistributedSampler):
     ) -> None:
         if not isinstance(mix, Mix):
             raise ConfigTypeError(f"MixSampler takes a reader.Mix, got {got(mix)}")
-        if mix.stop not in _STOPS:
+        stops = [mix.stop] if isinstance(mix.stop, str) else mix.stop.values()
+        if not {"first", "last", "stop"}.isdisjoint(stops):
             raise ConfigError(
                 f"a mix with stop={mix.stop!r} has as many samples as its weights say, and"
-                " MixSampler changes these. Pass stop='never' with a length, or stop='all'"
+                " MixSampler changes these. Pass stop='never' with a length, or stop='all', or by"
+                " source 'repeat' or 'hand_on'"
             )
         ranks, rank = world_and_rank(
             num_replicas, rank, ("num_replicas", "rank"), may_be_alone=True

@@ -19,7 +19,7 @@ import numpy as np
 from reader.data.weighted_sampler import place_of
 from reader.errors import ConfigError
 
-__all__ = ["LinearSchedule", "MixPlan", "MixSchedule", "ScheduleEntry"]
+__all__ = ["LinearSchedule", "MixPlan", "MixSchedule", "ScheduleEntry", "Stop"]
 
 
 class MixSchedule:
@@ -289,14 +289,21 @@ def _start_of(stretch: Stretch) -> int:
     return stretch.start
 
 
+Stop = str | dict[str, str]  # where a mix ends; or by source, what its end does
+
+# what the end of a source does, by the words that users have for one source and for all
+_REPEATS, _IS_LEFT_OUT, _ENDS_THE_MIX, _IS_WAITED_FOR = "repeat", "hand_on", "stop", "wait"
+_ENDS = {"first": _ENDS_THE_MIX, "last": _IS_WAITED_FOR, "all": _IS_LEFT_OUT, "never": _REPEATS}
+
+
 class MixPlan:
     """Which source gives the n-th sample of a mix, and how many it gave before.
 
     Args:
         entries: the weights; the first one holds from sample 0 on.
         lengths: of the sources.
-        stop: where the mix ends.
-        limit: how many samples it may have; with "never" it has these.
+        stop: where the mix ends: see `Mix`.
+        limit: how many samples it may have.
         names: of the sources; empty: they have positions.
 
     Raises:
@@ -310,11 +317,12 @@ class MixPlan:
         self,
         entries: list[ScheduleEntry],
         lengths: list[int],
-        stop: str,
+        stop: Stop,
         limit: int,
         names: list[str],
     ) -> None:
-        self._stretches, self.length = _stretches_of(entries, lengths, stop, limit, names)
+        ends = [_ENDS[stop]] * len(lengths) if isinstance(stop, str) else list(stop.values())
+        self._stretches, self.length = _stretches_of(entries, lengths, stop, ends, limit, names)
 
     def at(self, place: int) -> tuple[int, int]:
         """Return the source of a place, and how many samples it gave before, over all its passes.
@@ -336,9 +344,17 @@ class MixPlan:
 
 
 def _stretches_of(
-    entries: list[ScheduleEntry], lengths: list[int], stop: str, limit: int, names: list[str]
+    entries: list[ScheduleEntry],
+    lengths: list[int],
+    stop: Stop,
+    ends: list[str],
+    limit: int,
+    names: list[str],
 ) -> tuple[list[Stretch], int]:
-    """Return the stretches of a mix, and how many samples it has; see MixPlan."""
+    """Return the stretches of a mix, and how many samples it has; see MixPlan.
+
+    `ends`: by source what its end does.
+    """
     found: list[Stretch] = []
     given = [0] * len(lengths)
     ended: dict[int, int] = {}  # by source: the place where it first had no sample at its turn
@@ -347,9 +363,10 @@ def _stretches_of(
     for entry, until in zip(entries, ends_of_entries, strict=True):
         place = max(0, entry.start)
         while place < until:
-            left_out = ended if stop == "all" else ()
             sources = [
-                each for each in range(len(lengths)) if entry.has(each) and each not in left_out
+                source
+                for source in range(len(lengths))
+                if entry.has(source) and not (ends[source] == _IS_LEFT_OUT and source in ended)
             ]
             if not sources:
                 if given == lengths:
@@ -361,15 +378,15 @@ def _stretches_of(
             turns = {
                 source: stretch.turn(source, lengths[source])
                 for source in sources
-                if stop != "never" and source not in ended
+                if ends[source] != _REPEATS and source not in ended
             }
             ending = sorted((turn, source) for source, turn in turns.items() if turn < until)
-            if stop == "first" and ending:
-                return found, ending[0][0]
-            place = ending[0][0] if stop == "all" and ending else until
-            if stop in ("last", "all"):
-                ended |= {source: turn for turn, source in ending if turn <= place}
-            if stop == "last" and all(
+            place = min([until, *(t for t, each in ending if ends[each] == _IS_LEFT_OUT)])
+            last = min([until, *(t for t, each in ending if ends[each] == _ENDS_THE_MIX)])
+            if last < place:  # no two sources have one turn
+                return found, last
+            ended |= {source: turn for turn, source in ending if turn <= place}
+            if _IS_WAITED_FOR in ends and all(
                 # without a weight from here on, a source need not have its turn
                 source in ended
                 or (until == limit and not entry.has(source) and given[source] == count)
@@ -377,13 +394,13 @@ def _stretches_of(
             ):
                 return found, max([stretch.start, *ended.values()])
             given = stretch.given_at(place)
-    if stop == "never":
+    if limit < sys.maxsize:
         return found, limit
     raise _endless(stop, found[-1].start, entries[-1], lengths, found[-1].given, names)
 
 
 def _endless(
-    stop: str,
+    stop: Stop,
     place: int,
     entry: ScheduleEntry,
     lengths: list[int],
@@ -398,6 +415,13 @@ def _endless(
                 f" {count:,} samples have no turn: its weight is 0 from sample"
                 f" {place:,} on. Give it a weight there, or pass another stop"
             )
+    if given != lengths and not any(
+        entry.has(source) and given[source] < count for source, count in enumerate(lengths)
+    ):
+        return ConfigError(
+            f"stop={stop!r} leaves no source with a weight and samples at sample {place:,}. Give a"
+            " weight to one that repeats, or pass a smaller length"
+        )
     return ConfigError(
         f"stop={stop!r} makes a mix of more than {sys.maxsize:,} samples. Pass stop='never' with a"
         " length"

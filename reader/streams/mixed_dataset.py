@@ -23,8 +23,8 @@ from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 from reader.random.permutation import Order, Permutation
 from reader.random.seeds import order_key
-from reader.streams.mix_schedule import MixPlan, ScheduleEntry
-from reader.streams.mix_weights import Lengths, as_lengths, mean_lengths, planned
+from reader.streams.mix_schedule import MixPlan, ScheduleEntry, Stop
+from reader.streams.mix_weights import Lengths, as_lengths, listed, mean_lengths, planned
 from reader.worker.context import Repetition
 
 __all__ = ["Mix", "MixOrigin", "as_stop", "named_datasets"]
@@ -34,6 +34,11 @@ _STOPS = {
     "last": "with the last one, while others begin anew",
     "all": "takes each sample once",
     "never": "has `length` samples, and each source that ends begins anew",
+}
+_STOPS_OF_SOURCES = {
+    "repeat": "begins the source anew",
+    "hand_on": "leaves it out, and the others share by their weights",
+    "stop": "ends the mix",
 }
 _UNITS = ("samples", "tokens")
 _CHUNK = 1 << 16  # lengths that are summed at a time
@@ -96,8 +101,12 @@ class Mix(Dataset[Any]):
             due. "last": when that has happened to each source; until then a source that ended
             starts again, so that its samples repeat. "all": likewise, but a source that ended is
             left out, and the others share by their weights: each sample comes once. "never": after
-            `length` samples; a source that ended starts again.
-        length: how many samples a mix has that ends "never"; None for the others.
+            `length` samples; a source that ended starts again. Or, for sources with names, what the
+            end of each does: "repeat" starts it again, "hand_on" leaves it out, "stop" ends the
+            mix: ``{"web": "hand_on", "code": "repeat"}``.
+        length: how many samples a mix has that ends "never"; None for the others. With a `stop` by
+            source the mix ends there at the latest; it is needed where a source repeats, and none
+            stops the mix.
         seed: each source gives its samples in a random order, a new one each time it starts and for
             each epoch that `set_epoch` chooses. None: in their order.
         window: with a seed: sources that have shards, such as `reader.Shards`, give them in the
@@ -136,7 +145,7 @@ class Mix(Dataset[Any]):
         datasets: Iterable[Any] | Mapping[str, Any],
         weights: Any = None,
         *,
-        stop: Literal["first", "last", "all", "never"] = "first",
+        stop: Literal["first", "last", "all", "never"] | Mapping[str, str] = "first",
         length: int | None = None,
         seed: int | None = None,
         window: int | str | None = None,
@@ -146,18 +155,24 @@ class Mix(Dataset[Any]):
         self.names, found = named_datasets("Mix", datasets)
         remedy = "Mix streams by reader.mix"
         self.datasets = map_style("Mix", found, remedy, self.names)
-        self.stop = as_stop(stop, tuple(_STOPS))
+        self.stop: Stop = (
+            _stop_by_name(stop, self.names)
+            if isinstance(stop, Mapping)
+            else as_stop(stop, tuple(_STOPS))
+        )
         if seed is not None:
             remedy = "None takes the samples of each source in their order."
             seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
         self._seed = seed
         self._epoch = 0
         self._lengths = [len(dataset) for dataset in self.datasets]
-        if self.stop != "all" and 0 in self._lengths:
-            raise ConfigError(
-                f"mix got an empty source {place_of(self.names, self._lengths.index(0))}, which has"
-                " no sample to give at its turn. Leave it out."
-            )
+        for number, count in enumerate(self._lengths):
+            ends = self.stop if isinstance(self.stop, str) else self.stop[self.names[number]]
+            if not count and ends not in ("all", "hand_on"):
+                raise ConfigError(
+                    f"mix got an empty source {place_of(self.names, number)}, which has no sample"
+                    " to give at its turn. Leave it out."
+                )
         self._limit = _as_limit(self.stop, length)
         self._tokens = self._checked_tokens(unit, lengths)
         self.means = mean_lengths(self._tokens or [1] * len(self.datasets))
@@ -385,14 +400,41 @@ def as_stop(stop: Any, stops: Sequence[str]) -> str:
     return stop
 
 
-def _as_limit(stop: str, length: Any) -> int:
+def _stop_by_name(stop: Mapping[Any, Any], names: list[str]) -> Stop:
+    """Return by source what its end does, in the order of the sources. Else ConfigError."""
+    if not names:
+        raise ConfigError(
+            f"a stop by source is for datasets by name, got {got(stop)} and a list of datasets."
+            " Pass both as dicts"
+        )
+    for name in names:
+        if not isinstance(stop.get(name), str) or stop[name] not in _STOPS_OF_SOURCES:
+            raise ConfigError(
+                f"stop of the source {name!r} must be one of"
+                f" {', '.join(map(repr, _STOPS_OF_SOURCES))}, got"
+                f" {got(stop[name]) if name in stop else 'nothing'}. "
+                + "; ".join(f"{each!r} {what}" for each, what in _STOPS_OF_SOURCES.items())
+            )
+    unknown = [name for name in stop if name not in names]
+    if unknown:
+        raise ConfigError(
+            f"stop got unknown sources {listed(unknown)}. The sources are {listed(names)}"
+        )
+    return {name: stop[name] for name in names}
+
+
+def _as_limit(stop: Stop, length: Any) -> int:
     """Return how many samples a mix may have; it has these if it ends "never"."""
-    if stop != "never" and length is not None:
+    if isinstance(stop, dict):
+        needs_length = "repeat" in stop.values() and "stop" not in stop.values()
+        if length is None and not needs_length:
+            return sys.maxsize
+    elif stop != "never":
+        if length is None:
+            return sys.maxsize
         raise ConfigError(
             f"length={length!r} is for stop='never', and stop={stop!r} ends where its sources do."
             " Pass stop='never', or take a part of the mix by reader.Subset(mix, range(length))"
         )
-    if stop != "never":
-        return sys.maxsize
-    remedy = "A mix with stop='never' has that many samples."
+    remedy = f"A mix with stop={stop!r} has that many samples."
     return as_int("length", length, low=1, remedy=remedy)

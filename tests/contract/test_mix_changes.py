@@ -456,6 +456,11 @@ def test_a_file_without_changes_of_the_mix_is_refused(
         (lambda: MixSampler(range(9)), ConfigTypeError, r"takes a reader\.Mix, got range"),
         (lambda: MixSampler(mix_of("first")), ConfigError, "a mix with stop='first' has as many"),
         (lambda: MixSampler(mix_of("last")), ConfigError, "a mix with stop='last' has as many"),
+        (
+            lambda: MixSampler(mix_of({"web": "hand_on", "code": "hand_on", "books": "stop"})),
+            ConfigError,
+            "or by source 'repeat' or 'hand_on'",
+        ),
         (lambda: MixSampler(mix_of(), changes=5), ConfigTypeError, "changes must be the path of a"),
         (
             lambda: MixSampler(mix_of(), changes="none.json"),
@@ -488,6 +493,18 @@ def test_a_change_that_cannot_be_is_refused(weights: Any, at: Any, kind: Any, ma
     with pytest.raises(kind, match=match):
         sampler.change_weights(weights, at)
     assert sampler.changes == []
+
+
+def test_a_change_keeps_what_each_source_does_at_its_end() -> None:
+    stop = {"web": "hand_on", "code": "repeat", "books": "hand_on"}
+    mix = Mix(SOURCES, stop=stop, length=200)
+    sampler = MixSampler(mix)
+    sampler.change_weights([3, 1, 1], at=10)
+    keys = list(sampler)
+    assert len(keys) == 200
+    counts = [sum(1 for source, _ in keys if source == number) for number in range(3)]
+    assert counts == [50, 119, 31]
+    assert counts == [each["samples"] for each in sampler.given(0, 200).values()]
 
 
 def test_a_change_after_which_all_would_wait_for_ever_is_refused() -> None:

@@ -76,21 +76,25 @@ def linear_plans(draw: Any, sources: int) -> list[Any]:
     ] + plan[-1:]
 
 
-def straight(lengths: list[int], plan: list[Any], stop: str, length: int) -> list[Any] | None:
+def straight(
+    lengths: list[int], plan: list[Any], stops: list[str], length: int | None
+) -> list[Any] | None:
     """The definition of a mix, as a loop; None: it would wait for ever."""
     found: list[Any] = []
     taken, ended = [0] * len(lengths), set[int]()
     now: Any = None
-    while stop != "never" or len(found) < length:
+    while length is None or len(found) < length:
         stretch = max(k for k, entry in enumerate(plan) if entry[0] <= len(found))
         first, is_last = plan[stretch][1], stretch + 1 == len(plan)
         then = plan[stretch + 1][1] if len(plan[stretch]) == 3 else None
         weights = first if then is None else [w + v for w, v in zip(first, then, strict=True)]
-        open_ones = [s for s, w in enumerate(weights) if w and not (stop == "all" and s in ended)]
+        open_ones = [
+            s for s, w in enumerate(weights) if w and not (stops[s] == "all" and s in ended)
+        ]
         waits = [s for s, n in enumerate(lengths) if taken[s] < n and s not in ended]
-        if stop == "all" and not open_ones:
-            return None if waits else found
-        if stop == "last" and is_last and all(s in ended for s in open_ones):
+        if not open_ones:
+            return found if taken == lengths else None
+        if "last" in stops and is_last and all(s in ended for s in open_ones):
             return None if waits else found
         if now != (stretch, open_ones):
             now, begun = (stretch, open_ones), len(found)
@@ -104,9 +108,9 @@ def straight(lengths: list[int], plan: list[Any], stop: str, length: int) -> lis
         source = open_ones[schedule.at(len(found) - begun)[0]]
         if taken[source] == lengths[source]:
             ended.add(source)
-            if stop == "first" or (stop == "last" and len(ended) == len(lengths)):
+            if stops[source] == "first" or ("last" in stops and len(ended) == len(lengths)):
                 return found
-            if stop == "all":
+            if stops[source] == "all":
                 continue
         found.append((source, taken[source] % lengths[source]))
         taken[source] += 1
@@ -122,9 +126,9 @@ def test_each_stop_is_what_the_loop_gives(data: st.DataObject, stop: Any) -> Non
     least = int(stop != "all")
     lengths = data.draw(st.lists(st.integers(least, 30), min_size=1, max_size=4))
     plan = data.draw(st.one_of(plans(len(lengths)), linear_plans(len(lengths))))
-    length = data.draw(st.integers(1, 150))
-    wanted = straight(lengths, plan, stop, length)
-    options: dict[str, Any] = {"length": length} if stop == "never" else {}
+    length = data.draw(st.integers(1, 150)) if stop == "never" else None
+    wanted = straight(lengths, plan, [stop] * len(lengths), length)
+    options: dict[str, Any] = {"length": length}
     if wanted is None:
         with pytest.raises(ConfigError, match=f"stop='{stop}' waits for the source at position"):
             Mix(labelled(lengths), plan, stop=stop)
@@ -132,6 +136,34 @@ def test_each_stop_is_what_the_loop_gives(data: st.DataObject, stop: Any) -> Non
     mixed = Mix(labelled(lengths), plan, stop=stop, **options)
     assert samples(mixed) == wanted
     assert [mixed[index] for index in range(-len(mixed), 0)] == wanted
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_each_source_ends_as_it_is_told(data: st.DataObject) -> None:
+    kinds = {"stop": "first", "hand_on": "all", "repeat": "never"}
+    lengths = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
+    ends = [data.draw(st.sampled_from(sorted(kinds))) for _ in lengths]
+    plan = data.draw(st.one_of(plans(len(lengths)), linear_plans(len(lengths))))
+    length = data.draw(st.integers(1, 150))
+    if "repeat" not in ends and data.draw(st.booleans()):
+        length = None
+    wanted = straight(lengths, plan, [kinds[each] for each in ends], length)
+    sources = {str(number): each for number, each in enumerate(labelled(lengths))}
+    options: dict[str, Any] = {"stop": dict(zip(sources, ends, strict=True)), "length": length}
+    if wanted is None:
+        with pytest.raises(ConfigError, match=r"waits for the source|leaves no source with a"):
+            Mix(sources, plan, **options)
+    else:
+        assert samples(Mix(sources, plan, **options)) == wanted
+
+
+def test_a_source_repeats_while_another_one_hands_its_share_on() -> None:
+    sources = {"web": "abcdef", "code": "xy", "books": "1"}
+    sources_of_lists = {name: list(each) for name, each in sources.items()}
+    stop = {"books": "hand_on", "web": "stop", "code": "repeat"}
+    assert "".join(samples(Mix(sources_of_lists, stop=stop))) == "ax1bycxdyexfy"
+    assert len(Mix(sources_of_lists, stop=stop, length=5)) == 5
 
 
 @given(st.data())
