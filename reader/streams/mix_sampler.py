@@ -151,8 +151,10 @@ class MixSampler(DistributedSampler):
         before = list(self.changes)
         self.changes[:] = changes
         self._plan = None
+        now = self._epoch if self._begun is None else self._begun[1]
         try:
-            self.plan(self._epoch if self._begun is None else self._begun[1])
+            for epoch in (now + 1, now):  # the weights hold in later epochs, too
+                self.plan(epoch)
         except ConfigError:
             self.changes[:] = before
             raise

@@ -308,6 +308,11 @@ class Mix(Dataset[Any]):
         """
         if type(index) is tuple:
             source, position = index
+            if position < 0 or not 0 <= source < len(self._lengths):
+                raise SampleIndexError(
+                    f"got the key {index} of a mix of {len(self._lengths)} sources. Keys are for"
+                    " the mix whose MixSampler yields them"
+                )
         else:
             count = self._length
             if not -count <= index < count:

@@ -130,7 +130,7 @@ def test_06_ranks_share_the_sequence_of_a_change(ranks: int) -> None:
 
 
 LAYOUTS: list[dict[str, Any]] = [
-    *({"num_workers": 0} for _ in range(10)),
+    *({"num_workers": 0} for _ in range(14)),
     {"num_workers": 2, "worker_type": "thread"},
     {"num_workers": 1},
     {"num_workers": 2},
@@ -507,10 +507,22 @@ def test_a_change_keeps_what_each_source_does_at_its_end() -> None:
     assert counts == [each["samples"] for each in sampler.given(0, 200).values()]
 
 
+def test_a_key_of_another_mix_is_refused() -> None:
+    mix = mix_of()
+    assert mix[1, 20] in SOURCES["code"]
+    assert mix.origin((1, 20)).source == "code"
+    for key in ((3, 0), (-1, 0), (0, -1)):
+        with pytest.raises(reader.SampleIndexError, match=r"got the key .* of a mix of 3 sources"):
+            mix[key]
+
+
 def test_a_change_after_which_all_would_wait_for_ever_is_refused() -> None:
     sampler = MixSampler(mix_of("all"))
     with pytest.raises(ConfigError, match=r"waits for the source for 'web', and .* have no turn"):
         sampler.change_weights([0, 1, 1], at=20)
+    assert sampler.changes == []
+    with pytest.raises(ConfigError, match="for the source for 'web', and 50 of its 50 sam"):
+        sampler.change_weights([0, 1, 1], at=100)  # in the next epoch
     assert sampler.changes == []
     assert sorted(sampler) == sorted(
         (number, k) for number, each in enumerate(SOURCES.values()) for k in range(len(each))
