@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from reader.sharing.share import share
     from reader.stores.shard_cache import ShardCache
     from reader.streams.mix import mix
+    from reader.streams.mix_sampler import MixSampler
     from reader.streams.mixed_dataset import Mix
     from reader.streams.rebatch import rebatch
     from reader.streams.shard import shard
@@ -115,6 +116,7 @@ __all__ = [
     "LoDTensorArray",
     "LoadTimeout",
     "Mix",
+    "MixSampler",
     "PackedTokens",
     "QueueClosed",
     "QueueKilled",
@@ -174,6 +176,7 @@ _HOMES = {
             Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset WeightedRandomSampler
             concat_ragged random_split
         """,
+        "reader.streams.mix_sampler": "MixSampler",
         "reader.streams.mixed_dataset": "Mix",
         "reader.data.without": "without",
         "reader.formats.record_io": "RecordIO RecordWriter",

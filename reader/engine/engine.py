@@ -47,6 +47,7 @@ from reader.engine.worker_cursors import WorkerCursors
 from reader.errors import ReaderError
 from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
+from reader.orders.base_sampler import batching_of
 from reader.orders.order import open_order
 from reader.orders.reopened import reopened, set_seeded
 from reader.orders.step_batches import StepBatches
@@ -54,6 +55,7 @@ from reader.policy import ErrorPolicy, Policy
 from reader.processes.pool_registry import check_interpreter, stop_with_program
 from reader.random import seeds
 from reader.stores.fetch_stats import fetch_stats
+from reader.streams.mix_stats import mix_stats
 from reader.worker.worker_state import EpochStart
 
 __all__ = ["Engine"]
@@ -515,7 +517,18 @@ class Engine(Finalized):
 
     def stats(self) -> dict[str, Any]:
         """Return counts and times so far: see `DataLoader.stats`."""
-        return {**self.counts(), "fetch": fetch_stats(self.config.dataset)}
+        return {**self.counts(), **{name: told(self) for name, told in _STATS_OF_ROOMS.items()}}
+
+    def taken(self) -> tuple[int, int | None]:
+        """Return the newest epoch of the order, and how many samples all ranks have taken of it.
+
+        None: that is not known.
+        """
+        progress = self._state.progress
+        if progress is None or progress.origin is None:
+            return self.epoch, 0
+        origin = progress.origin
+        return origin.fixed.get("epoch", progress.epoch), origin.taken(progress.position()[0])
 
     def counts(self) -> dict[str, Any]:
         """Return those of `stats` that this process and its memory have: it waits for nobody."""
@@ -575,6 +588,22 @@ class Engine(Finalized):
     def __reduce__(self) -> tuple[Any, ...]:
         made = (self.config, self._policy, self.sampler, self.batch_sampler, self._base_seed)
         return _copied, (*made, self.epoch)
+
+
+def _mix_stats(engine: Engine) -> dict[str | int, dict[str, Any]] | None:
+    if engine.config.is_iterable:
+        return None
+    batches = batches_of(engine.sampler, engine.batch_sampler)
+    batching = batching_of(batches)
+    sampler = batches if batching is None else batching.sampler
+    return mix_stats(engine.config.dataset, sampler, *engine.taken())
+
+
+# what rooms tell of a loader, by its name in `stats`
+_STATS_OF_ROOMS: dict[str, Callable[[Engine], Any]] = {
+    "fetch": lambda engine: fetch_stats(engine.config.dataset),
+    "mix": _mix_stats,
+}
 
 
 def _copied(

@@ -167,6 +167,9 @@ class EngineFace:
         to wait, and `wait_s`: their seconds in all. `is_running`: False where no process answers
         within a second: then these are the numbers that it told last, or 0. They begin anew with
         each such process. Workers on other machines have processes there, which are not asked.
+        `mix`: of a `Mix` that is read in its order: by source what it gave in this epoch to all
+        ranks together, in delivered batches: `samples`, `tokens` (None where shares are of
+        samples), `passes`: see `Mix.given`. None: the dataset is no mix, or is shuffled.
         """
         return self._engine.stats()
 

@@ -24,6 +24,8 @@ __all__ = [
     "TORCH_DISTRIBUTED",
     "Batching",
     "batching_of",
+    "changes_of",
+    "check_changes",
     "check_generators",
     "generator_states",
     "has_state",
@@ -94,6 +96,30 @@ def is_torch_sampler(sampler: Any) -> bool:
     method = getattr(type(sampler), "__iter__", None)
     name = (getattr(method, "__module__", ""), getattr(method, "__qualname__", ""))
     return name in _OF_RANKS
+
+
+def changes_of(sampler: Any) -> list[Any] | None:
+    """Return the list of changes of a sampler whose order may change while it is drawn.
+
+    None: no order of it does. It grows in place. Such a sampler has `check_changes`, which refuses
+    changes of another one, and `load_changes`, which takes those of a state.
+    """
+    if not callable(getattr(type(sampler), "load_changes", None)):
+        return None
+    found: list[Any] = sampler.changes
+    return found
+
+
+def check_changes(sampler: Any, state: dict[str, Any]) -> None:
+    """Refuse changes of another sampler's order."""
+    if "changes" not in state:
+        return
+    if changes_of(sampler) is None:
+        raise StateError(
+            f"the order in the state was changed while it was drawn, and {type(sampler).__name__}"
+            f" here has no changes. {LOAD}"
+        )
+    sampler.check_changes(state["changes"])
 
 
 def has_state(value: Any) -> bool:

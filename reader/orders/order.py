@@ -6,6 +6,7 @@ thread that draws tasks. Samplers are the user's; an order's origin and marks ar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from reader.orders.base_sampler import (
     LOAD,
     Batching,
     batching_of,
+    changes_of,
+    check_changes,
     check_generators,
     generator_states,
     has_state,
@@ -125,6 +128,8 @@ def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> 
         if has_state(iterator):
             iterator.load_state_dict(state["iterator"])
     put_generators(batches, state.get("generators", []))
+    if "changes" in state:
+        source.load_changes(state["changes"])
 
 
 def _kind_of(batches: Any, batching: Batching | None, every: int) -> OrderKind:
@@ -155,6 +160,9 @@ def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
     generators = generator_states(batches)
     if generators:
         found["generators"] = generators
+    changes = changes_of(source)
+    if changes is not None:
+        found["changes"] = copy.deepcopy([*changes])
     return found
 
 
@@ -198,5 +206,6 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
         )
 
 
-def _check_boundary(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG001
+def _check_boundary(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
     check_generators(batches, state)
+    check_changes(batches if batching is None else batching.sampler, state)

@@ -6,6 +6,7 @@ first batch is drawn; a mark belongs to one task. Neither refers to a sampler or
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ class OrderOrigin:
         kind: how the order is opened again.
         first: the position where it was opened.
         batch_size: samples of each batch; None where the batches are the user's.
-        fixed: entries of saved states that do not depend on the position.
+        fixed: entries of saved states that do not depend on the position. `changes` is the
+            sampler's own list, which grows.
         random: its initial global random state.
         last_iterator: the state of the sampler's iterator when it was exhausted.
     """
@@ -75,6 +77,14 @@ class OrderOrigin:
             return None
         return self.first.samples + (batches - self.first.batches) * self.batch_size
 
+    def taken(self, batches: int) -> int | None:
+        """Return how many samples of the order all ranks have taken; None: unknown."""
+        if self.kind is not OrderKind.SHARDED:
+            return self.samples(batches)
+        own = min((batches - self.first.batches) * (self.batch_size or 1), self.fixed["share"])
+        consumed: int = self.fixed["consumed"] + own * self.fixed["num_replicas"]
+        return consumed
+
     def state(self, batches: int, mark: Any) -> dict[str, Any]:
         """Return the entry `order` of a saved state.
 
@@ -89,8 +99,10 @@ class OrderOrigin:
         elif self.kind is OrderKind.REPLAYED:
             found["checksum"] = mark
         elif self.kind is OrderKind.SHARDED:
-            taken = min((batches - self.first.batches) * (self.batch_size or 1), found.pop("share"))
-            found["consumed"] += taken * found["num_replicas"]
+            del found["share"]
+            found["consumed"] = self.taken(batches)
+        if "changes" in found:
+            found["changes"] = copy.deepcopy([*found["changes"]])  # another thread may change it
         if self.random:
             found["random"] = [to_json(each) for each in self.random]
         return found

@@ -14,7 +14,14 @@ from typing import Any
 
 from reader.config import SEED_LIMIT
 from reader.errors import StateError, got
-from reader.orders.base_sampler import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
+from reader.orders.base_sampler import (
+    LOAD,
+    TORCH_DISTRIBUTED,
+    Batching,
+    changes_of,
+    check_changes,
+    is_torch_sampler,
+)
 from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 
 __all__ = ["ShardedOrder"]
@@ -52,8 +59,8 @@ class ShardedOrder:
         """Take this rank's share of the indices that no rank has consumed."""
         consumed = state["consumed"]
         if not is_torch_sampler(self._sampler):
-            names = ("seed", "epoch", "consumed")
-            self._sampler.load_state_dict({name: state[name] for name in names})
+            names = ("seed", "epoch", "consumed", "changes")
+            self._sampler.load_state_dict({name: state[name] for name in names if name in state})
             made = iter(self._sampler)
         elif state["epoch"] == self._sampler.epoch:
             made = _remaining_of_torch(self._sampler, consumed)
@@ -81,11 +88,17 @@ class ShardedOrder:
             "consumed": consumed,
             "share": max(0, share),
         }
+        changes = changes_of(sampler)
+        if changes is not None:
+            entries["changes"] = (
+                changes  # the list itself: a state has those made until it is saved
+            )
         self.origin.fix(entries)
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
         """Refuse a state that does not fit."""
+        check_changes(None if batching is None else batching.sampler, state)
         own = {} if batching is None else _facts(batching.sampler)
         for name in dict.fromkeys((*_KEYS, *own, "consumed", "num_replicas")):
             wanted = bool if name == "shuffle" else int

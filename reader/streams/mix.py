@@ -13,14 +13,8 @@ from reader.data.iterable import is_iterable_dataset
 from reader.data.weighted_sampler import place_of
 from reader.errors import ConfigError, StateError, got
 from reader.streams.mix_schedule import MixSchedule
-from reader.streams.mixed_dataset import (
-    Mix,
-    as_stop,
-    cycle_counts,
-    is_schedule,
-    listed,
-    named_datasets,
-)
+from reader.streams.mix_weights import cycle_counts, is_schedule, listed
+from reader.streams.mixed_dataset import Mix, as_stop, named_datasets
 from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
 
 __all__ = ["MixedStream", "mix"]
@@ -31,6 +25,9 @@ def mix(
     weights: Any = None,
     stop: Literal["first", "last", "all"] = "first",
     seed: int | None = None,
+    *,
+    unit: Literal["samples", "tokens"] = "samples",
+    lengths: Any = None,
 ) -> Mix | MixedStream:
     """Mix datasets in exact shares: map-style datasets into a `Mix`, or streams into one stream.
 
@@ -54,10 +51,13 @@ def mix(
             left out, and the others share by their weights: each sample comes once.
         seed: for map-style datasets: each gives its samples in a random order, a new one each time
             it starts and for each epoch that `set_epoch` chooses. None: in their order.
+        unit: for map-style datasets: what weights are shares of, "samples" or "tokens"; see `Mix`.
+        lengths: with "tokens", of the samples; see `Mix`.
 
     Raises:
-        ConfigError: there are no sources, or both kinds, or one is a string; weights, `stop` or
-            `seed` are invalid; a map-style source is empty and `stop` is not "all".
+        ConfigError: there are no sources, or both kinds, or one is a string; weights, `stop`,
+            `seed`, `unit` or `lengths` are invalid, or for map-style datasets alone; a map-style
+            source is empty and `stop` is not "all".
 
     >>> web, code = list("abcdef"), list("xyz")
     >>> mixed = mix({"web": web, "code": code}, weights={"web": 2, "code": 1})
@@ -79,11 +79,17 @@ def mix(
         )
     if not any(streams):
         whole = dict(zip(names, sources, strict=True)) if names else sources
-        return Mix(whole, weights, stop=stop, seed=seed)
+        return Mix(whole, weights, stop=stop, seed=seed, unit=unit, lengths=lengths)
     if seed is not None:
         raise ConfigError(
             f"seed={seed!r} orders the samples of map-style datasets by their indices, and streams"
             " have none. Shuffle the mix by reader.shuffle_buffer."
+        )
+    if unit != "samples" or lengths is not None:
+        raise ConfigError(
+            f"unit={unit!r} and lengths= are for map-style datasets: the tokens of a stream's"
+            " samples are not known before they are drawn. Mix streams by shares of samples, or"
+            " pass map-style datasets"
         )
     if is_schedule(weights):
         raise ConfigError(
@@ -91,7 +97,7 @@ def mix(
             " worker mixes its own shares of streams, and counts its own samples alone. Pass one"
             " weight for each stream"
         )
-    counts = cycle_counts(len(sources), weights, names)
+    counts = cycle_counts(weights, names, [1] * len(sources))
     return MixedStream([as_stream("mix", source) for source in sources], counts, stop_at, names)
 
 

@@ -1,10 +1,11 @@
-"""The schedule of a mix: which source gives the n-th sample, and where the mix ends.
+"""The plan of a mix: which source gives the n-th sample, and where the mix ends.
 
 Imports NumPy and the words for sources. Nothing changes after it is made.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import heapq
 import math
@@ -18,7 +19,7 @@ import numpy as np
 from reader.data.weighted_sampler import place_of
 from reader.errors import ConfigError
 
-__all__ = ["MixSchedule", "Stretch", "start_of", "stretches_of"]
+__all__ = ["LinearSchedule", "MixPlan", "MixSchedule", "ScheduleEntry", "Stop"]
 
 
 class MixSchedule:
@@ -100,11 +101,174 @@ def _cycle(counts: list[int]) -> array[int]:
     return choices
 
 
-class Stretch(NamedTuple):
-    """A part of a mix in which no weight changes and no source is left out."""
+class LinearSchedule:
+    """Which source gives the n-th sample while shares go linearly from some weights to others.
+
+    After any n samples the count of each of k sources differs from the integral of its share over
+    these n by at most half of the levels of a binary tree with k leaves, ceil(log2(k)) / 2. Any
+    place is found in a number of steps that depends on k alone, in whole numbers, without an array.
+
+    Each node of the tree has some of the sources, and divides its samples among two halves of
+    these. Where it has given m, x is the place at which the integral of its shares is m; its left
+    half has the integral of its own shares up to x, rounded. Shares are not below 0, so that this
+    rises by at most 1 for each of m.
+
+    Args:
+        first: a weight for each source, a whole number; they need not sum to that of `last`.
+        last: likewise; equal shares: they stay. In one of both each source has a weight above 0.
+        length: the number of samples from `first` to `last`.
+
+    >>> schedule = LinearSchedule([1, 0], [0, 1], 6)
+    >>> [schedule.at(place) for place in range(6)]
+    [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (1, 2)]
+    """
+
+    def __init__(self, first: Sequence[int], last: Sequence[int], length: int) -> None:
+        first, last = (first if sum(first) else last), (last if sum(last) else first)
+        begins, ends = math.gcd(*first), math.gcd(*last)
+        first, last = [each // begins for each in first], [each // ends for each in last]
+        whole = math.lcm(sum(first), sum(last))
+        self.first = [each * (whole // sum(first)) for each in first]
+        self.last = [each * (whole // sum(last)) for each in last]
+        self.length = length
+        self._whole = whole
+        self._is_constant = self.first == self.last
+        self._sums = [(0, 0)]  # of first and last, before each source
+        for begin, end in zip(self.first, self.last, strict=True):
+            self._sums.append((self._sums[-1][0] + begin, self._sums[-1][1] + end))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LinearSchedule, (self.first, self.last, self.length)
+
+    def at(self, place: int) -> tuple[int, int]:
+        """Return the source of a place, and how many samples it gave before."""
+        low, high, before = 0, len(self.first), place
+        while high - low > 1:
+            middle = low + high >> 1
+            left = self._left(low, high, before)
+            if self._left(low, high, before + 1) > left:
+                high, before = middle, left
+            else:
+                low, before = middle, before - left
+        return low, before
+
+    def given(self, source: int, place: int) -> int:
+        """Return how many samples a source gave before a place."""
+        low, high, before = 0, len(self.first), place
+        while high - low > 1:
+            middle = low + high >> 1
+            left = self._left(low, high, before)
+            if source < middle:
+                high, before = middle, left
+            else:
+                low, before = middle, before - left
+        return before
+
+    def place_of(self, source: int, number: int) -> int:
+        """Return the place of the `number`-th sample of a source, from 0; at most `length`.
+
+        Where shares stay the same there is no such limit.
+        """
+        stop = self.length
+        if self._is_constant:
+            stop = 1
+            while self.given(source, stop) <= number:
+                stop *= 2
+        start = 0
+        while start < stop:
+            middle = start + stop >> 1
+            if self.given(source, middle + 1) > number:
+                stop = middle
+            else:
+                start = middle + 1
+        return start
+
+    def shares_at(self, place: int, sources: Sequence[int]) -> list[int]:
+        """Return the shares of some sources at a place, as whole numbers."""
+        return [
+            self.first[each] * (self.length - place) + self.last[each] * place for each in sources
+        ]
+
+    def _left(self, low: int, high: int, given: int) -> int:
+        """Return how many of the first `given` samples of sources low to high the left half has.
+
+        With a + dx / length the share of the sources at x, and b + ex / length that of the left
+        half, both times `whole`, the former's integral is ax + dxx / (2 length).
+        """
+        middle, sums = low + high >> 1, self._sums
+        (first, last), (half_first, half_last), (first_stop, last_stop) = (
+            sums[low],
+            sums[middle],
+            sums[high],
+        )
+        a, d = first_stop - first, last_stop - last - first_stop + first
+        b, e = half_first - first, half_last - last - half_first + first
+        length, whole = self.length, self._whole
+        if not d and not e:
+            return (2 * b * given + a) // (2 * a)
+        beyond = 2 * whole * given - (2 * a + d) * length
+        if beyond > 0:  # rounded up further above: the shares stay as they are at the end
+            if not a + d:
+                return ((2 * b + e) * length + whole) // (2 * whole)
+            part = (a + d) * (2 * b + e) * length + (b + e) * beyond
+            return (part + whole * (a + d)) // (2 * whole * (a + d))
+        if not d:
+            scaled = 2 * length * a * b * given + e * whole * given * given
+            return (scaled + length * a * a) // (2 * length * a * a)
+        # x = (root - a length) / d, and the integral of the half at x, plus a half, rounded down
+        square = (a * length) ** 2 + 2 * length * whole * given * d
+        turn = b * d - e * a
+        rest = 2 * d * e * whole * given - 2 * turn * a * length + d * d * whole
+        return (rest + _floor_root(2 * turn, square)) // (2 * d * d * whole)
+
+
+def _floor_root(factor: int, square: int) -> int:
+    """Return the floor of `factor` times the square root of `square`."""
+    product = factor * factor * square
+    root = math.isqrt(product)
+    return root if factor >= 0 else -root - (root * root < product)
+
+
+class ScheduleEntry(NamedTuple):
+    """The weights of a mix from a sample on.
+
+    Attributes:
+        start: the sample; below 0: it lies in an epoch before.
+        counts: how many samples of a cycle each source gives.
+        then: as `counts`, at the end of a stretch whose shares go linearly; None: they stay.
+        samples: from the start to that end.
+    """
 
     start: int
-    schedule: MixSchedule
+    counts: list[int]
+    then: list[int] | None = None
+    samples: int = 1
+
+    def has(self, source: int) -> bool:
+        """Whether a source has a weight in it."""
+        return bool(self.counts[source] or (self.then is not None and self.then[source]))
+
+    def schedule(self, sources: Sequence[int], place: int) -> MixSchedule | LinearSchedule:
+        """Return the schedule of some of the sources from a place behind its start on."""
+        if self.then is None:
+            return _cyclic(tuple(self.counts[each] for each in sources))
+        last = [self.then[each] for each in sources]
+        if self.then == self.counts:
+            return LinearSchedule(last, last, 1)
+        now = LinearSchedule(self.counts, self.then, self.samples).shares_at(place, sources)
+        return LinearSchedule(now, last, self.samples - place)
+
+
+@functools.lru_cache(32)
+def _cyclic(counts: tuple[int, ...]) -> MixSchedule:
+    return MixSchedule(counts)
+
+
+class Stretch(NamedTuple):
+    """A part of a mix under one entry of the schedule, in which no source is left out."""
+
+    start: int
+    schedule: MixSchedule | LinearSchedule
     sources: list[int]  # by their number in the schedule
     given: list[int]  # by source: how many samples came before
 
@@ -121,84 +285,143 @@ class Stretch(NamedTuple):
         return given
 
 
-def start_of(stretch: Stretch) -> int:
-    """Return the place where a stretch begins."""
+def _start_of(stretch: Stretch) -> int:
     return stretch.start
 
 
-def stretches_of(
-    plan: list[tuple[int, list[int]]], lengths: list[int], stop: str, limit: int, names: list[str]
-) -> tuple[list[Stretch], int]:
-    """Return the stretches of a mix, and how many samples it has.
+Stop = str | dict[str, str]  # where a mix ends; or by source, what its end does
+
+# what the end of a source does, by the words that users have for one source and for all
+_REPEATS, _IS_LEFT_OUT, _ENDS_THE_MIX, _IS_WAITED_FOR = "repeat", "hand_on", "stop", "wait"
+_ENDS = {"first": _ENDS_THE_MIX, "last": _IS_WAITED_FOR, "all": _IS_LEFT_OUT, "never": _REPEATS}
+
+
+class MixPlan:
+    """Which source gives the n-th sample of a mix, and how many it gave before.
 
     Args:
-        plan: where weights begin to hold, and the samples of a cycle by source.
+        entries: the weights; the first one holds from sample 0 on.
         lengths: of the sources.
-        stop: where the mix ends.
-        limit: how many samples it may have; with "never" it has these.
+        stop: where the mix ends: see `Mix`.
+        limit: how many samples it may have.
         names: of the sources; empty: they have positions.
 
     Raises:
         ConfigError: `stop` waits for samples that have no turn.
+
+    Attributes:
+        length: how many samples the mix has.
     """
-    schedule_of = functools.cache(MixSchedule)
+
+    def __init__(
+        self,
+        entries: list[ScheduleEntry],
+        lengths: list[int],
+        stop: Stop,
+        limit: int,
+        names: list[str],
+    ) -> None:
+        ends = [_ENDS[stop]] * len(lengths) if isinstance(stop, str) else list(stop.values())
+        self._stretches, self.length = _stretches_of(entries, lengths, stop, ends, limit, names)
+
+    def at(self, place: int) -> tuple[int, int]:
+        """Return the source of a place, and how many samples it gave before, over all its passes.
+
+        A place lies in [0, length).
+        """
+        stretches, number = self._stretches, 0
+        if len(stretches) > 1:
+            number = bisect.bisect_right(stretches, place, key=_start_of) - 1
+        start, schedule, sources, given = stretches[number]
+        number, before = schedule.at(place - start)
+        source = sources[number]
+        return source, given[source] + before
+
+    def given(self, place: int) -> list[int]:
+        """Return by source how many samples came before a place in [0, length]."""
+        number = bisect.bisect_right(self._stretches, place, key=_start_of) - 1
+        return self._stretches[number].given_at(place)
+
+
+def _stretches_of(
+    entries: list[ScheduleEntry],
+    lengths: list[int],
+    stop: Stop,
+    ends: list[str],
+    limit: int,
+    names: list[str],
+) -> tuple[list[Stretch], int]:
+    """Return the stretches of a mix, and how many samples it has; see MixPlan.
+
+    `ends`: by source what its end does.
+    """
     found: list[Stretch] = []
     given = [0] * len(lengths)
     ended: dict[int, int] = {}  # by source: the place where it first had no sample at its turn
-    plan = [(start, counts) for start, counts in plan if start < limit]
-    ends_of_stretches = [*(start for start, _ in plan[1:]), limit]
-    for (start, counts), until in zip(plan, ends_of_stretches, strict=True):
-        place = start
+    entries = [entry for entry in entries if entry.start < limit]
+    ends_of_entries = [*(entry.start for entry in entries[1:]), limit]
+    for entry, until in zip(entries, ends_of_entries, strict=True):
+        place = max(0, entry.start)
         while place < until:
-            left_out = ended if stop == "all" else ()
-            sources = [each for each, count in enumerate(counts) if count and each not in left_out]
+            sources = [
+                source
+                for source in range(len(lengths))
+                if entry.has(source) and not (ends[source] == _IS_LEFT_OUT and source in ended)
+            ]
             if not sources:
                 if given == lengths:
                     return found, place
-                raise _endless(stop, place, counts, lengths, given, names)
-            schedule = schedule_of(tuple(counts[source] for source in sources))
+                raise _endless(stop, place, entry, lengths, given, names)
+            schedule = entry.schedule(sources, place - entry.start)
             stretch = Stretch(place, schedule, sources, given)
             found.append(stretch)
             turns = {
                 source: stretch.turn(source, lengths[source])
                 for source in sources
-                if source not in ended
+                if ends[source] != _REPEATS and source not in ended
             }
             ending = sorted((turn, source) for source, turn in turns.items() if turn < until)
-            if stop == "first" and ending:
-                return found, ending[0][0]
-            place = ending[0][0] if stop == "all" and ending else until
-            if stop in ("last", "all"):
-                ended |= {source: turn for turn, source in ending if turn <= place}
-            if stop == "last" and all(
+            place = min([until, *(t for t, each in ending if ends[each] == _IS_LEFT_OUT)])
+            last = min([until, *(t for t, each in ending if ends[each] == _ENDS_THE_MIX)])
+            if last < place:  # no two sources have one turn
+                return found, last
+            ended |= {source: turn for turn, source in ending if turn <= place}
+            if _IS_WAITED_FOR in ends and all(
                 # without a weight from here on, a source need not have its turn
                 source in ended
-                or (until == limit and not count and given[source] == lengths[source])
-                for source, count in enumerate(counts)
+                or (until == limit and not entry.has(source) and given[source] == count)
+                for source, count in enumerate(lengths)
             ):
                 return found, max([stretch.start, *ended.values()])
             given = stretch.given_at(place)
-    if stop == "never":
+    if limit < sys.maxsize:
         return found, limit
-    raise _endless(stop, found[-1].start, plan[-1][1], lengths, found[-1].given, names)
+    raise _endless(stop, found[-1].start, entries[-1], lengths, found[-1].given, names)
 
 
 def _endless(
-    stop: str,
+    stop: Stop,
     place: int,
-    counts: list[int],
+    entry: ScheduleEntry,
     lengths: list[int],
     given: list[int],
     names: list[str],
 ) -> ConfigError:
-    for source, count in enumerate(counts):
-        left = lengths[source] - given[source]
-        if not count and left > 0:
+    for source, count in enumerate(lengths):
+        left = count - given[source]
+        if not entry.has(source) and left > 0:
             return ConfigError(
                 f"stop={stop!r} waits for the source {place_of(names, source)}, and {left:,} of its"
-                f" {lengths[source]:,} samples have no turn: its weight is 0 from sample"
+                f" {count:,} samples have no turn: its weight is 0 from sample"
                 f" {place:,} on. Give it a weight there, or pass another stop"
             )
+    if given != lengths and not any(
+        entry.has(source) and given[source] < count for source, count in enumerate(lengths)
+    ):
+        return ConfigError(
+            f"stop={stop!r} leaves no source with a weight and samples at sample {place:,}. Give a"
+            " weight to one that repeats, or pass a smaller length"
+        )
     return ConfigError(
         f"stop={stop!r} makes a mix of more than {sys.maxsize:,} samples. Pass stop='never' with a"
         " length"

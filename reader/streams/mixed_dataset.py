@@ -1,12 +1,11 @@
-"""Map-style datasets mixed in exact shares: `Mix` and its arguments.
+"""Map-style datasets mixed in exact shares: `Mix`.
 
-Imports NumPy, the datasets, the orders, the schedule and the worker's context. A Mix holds the
-datasets in `datasets` and copies no sample. Streams are mixed by `reader.streams.mix`.
+Imports NumPy, the datasets, the orders, the plan and the worker's context. A Mix holds the datasets
+in `datasets` and copies no sample. Streams are mixed by `reader.streams.mix`.
 """
 
 from __future__ import annotations
 
-import bisect
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,24 +17,17 @@ from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.datasets import as_datasets, map_style
-from reader.data.weighted_sampler import checked_weights, place_of
+from reader.data.weighted_sampler import place_of
 from reader.data.windowed_order import WindowedOrder, as_window, sharded, starts_of
 from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 from reader.random.permutation import Order, Permutation
 from reader.random.seeds import order_key
-from reader.streams.mix_schedule import start_of, stretches_of
+from reader.streams.mix_schedule import MixPlan, ScheduleEntry, Stop
+from reader.streams.mix_weights import Lengths, as_lengths, listed, mean_lengths, planned
 from reader.worker.context import Repetition
 
-__all__ = [
-    "Mix",
-    "MixOrigin",
-    "as_stop",
-    "cycle_counts",
-    "is_schedule",
-    "listed",
-    "named_datasets",
-]
+__all__ = ["Mix", "MixOrigin", "as_stop", "named_datasets"]
 
 _STOPS = {
     "first": "ends with the first source that ends",
@@ -43,10 +35,13 @@ _STOPS = {
     "all": "takes each sample once",
     "never": "has `length` samples, and each source that ends begins anew",
 }
-_LONGEST = 1 << 16  # samples in a cycle
-_MOST = 1 << 18  # samples in the cycles of all stretches
-_MOST_STRETCHES = 1 << 10
-_EXACT = 1e-9  # how far from a whole number of samples a share of a cycle may be
+_STOPS_OF_SOURCES = {
+    "repeat": "begins the source anew",
+    "hand_on": "leaves it out, and the others share by their weights",
+    "stop": "ends the mix",
+}
+_UNITS = ("samples", "tokens")
+_CHUNK = 1 << 16  # lengths that are summed at a time
 
 
 class MixOrigin(NamedTuple):
@@ -75,9 +70,22 @@ class Mix(Dataset[Any]):
     augmentation.
 
     Weights may change: ``weights=[(0, first), (1_000_000, then)]`` has the shares `then` from
-    sample 1,000,000 of the mix on. Shares are exact within each stretch of such a schedule. Each
-    source continues at the change: no sample is lost, and none comes twice. Read such a mix in its
-    order: a sampler that shuffles it undoes the schedule.
+    sample 1,000,000 of the mix on, and ``[(0, first, "linear"), (1_000_000, then)]`` goes linearly
+    from one to the other. Shares are exact within each stretch of such a schedule. In a linear one
+    the count of each of k sources differs from the integral of its share by ceil(log2(k)) / 2 at
+    most: by half a sample of two sources, and by one of four. Each source continues at the change:
+    no sample is lost, and none comes twice. Read such a mix in its order: a sampler that shuffles
+    it undoes the schedule. `MixSampler` changes the weights of a training that runs.
+
+    With ``unit="tokens"`` weights are shares of tokens: each source gives samples by its weight
+    divided by the tokens of its samples, on average over one pass of it. Where all samples of a
+    source have one length, its tokens after any n samples differ by less than one of its samples
+    from its share of the tokens that n samples have on average; of two sources, by less than one
+    sample of the longer length from its share of the tokens that were given. Where lengths vary,
+    that holds at the ends of passes, and in between the tokens differ by what the lengths of the
+    samples that came so far differ from the average of all: for a random order, by about a
+    standard deviation of the lengths times the square root of their number. Between the ends of a
+    linear stretch it is the shares of samples that are linear.
 
     Args:
         datasets: map-style datasets; their lengths are read once, now. A dict names them: errors
@@ -85,6 +93,7 @@ class Mix(Dataset[Any]):
         weights: a positive number for each, of any sum, in a list, or in a dict by the names of the
             datasets; None: equal shares. Or a schedule: a list of (sample, weights), whose samples
             rise from 0, of 1,024 stretches at most; a source may have the weight 0 in some of them.
+            An entry (sample, weights, "linear") goes linearly to the weights of the next one.
             Shares are exact if all weights are multiples of one number, such as 0.7, 0.2 and 0.1,
             and sum to 65536 times it at most; others are rounded, by less than 1/65536. In a
             schedule of more than 4 stretches it is 2**18 by their number instead of 65536.
@@ -92,18 +101,28 @@ class Mix(Dataset[Any]):
             due. "last": when that has happened to each source; until then a source that ended
             starts again, so that its samples repeat. "all": likewise, but a source that ended is
             left out, and the others share by their weights: each sample comes once. "never": after
-            `length` samples; a source that ended starts again.
-        length: how many samples a mix has that ends "never"; None for the others.
+            `length` samples; a source that ended starts again. Or, for sources with names, what the
+            end of each does: "repeat" starts it again, "hand_on" leaves it out, "stop" ends the
+            mix: ``{"web": "hand_on", "code": "repeat"}``.
+        length: how many samples a mix has that ends "never"; None for the others. With a `stop` by
+            source the mix ends there at the latest; it is needed where a source repeats, and none
+            stops the mix.
         seed: each source gives its samples in a random order, a new one each time it starts and for
             each epoch that `set_epoch` chooses. None: in their order.
         window: with a seed: sources that have shards, such as `reader.Shards`, give them in the
             order of `reader.ShardOrder`: a number of samples, bytes such as "1GB", or "all".
             Sources without shards keep their random order. None: all have that.
+        unit: what weights are shares of, "samples" or "tokens".
+        lengths: with "tokens", of the samples of each source, by name or in a list: an array by
+            sample, or one number for all of them. None, or a source without an entry: what it says
+            itself by `lengths`, or by `length` if it is a dataset of this package, such as
+            `TokenWindows`.
 
     Raises:
         ConfigError, ConfigTypeError: there are no sources, or a source is a stream, or empty where
             `stop` is not "all"; an argument is invalid; no source has shards, and there is a
-            window; the schedule has a source whose samples `stop` waits for, and that never come.
+            window; the schedule has a source whose samples `stop` waits for, and that never come;
+            lengths are missing, are all 0, or are as many as another dataset has samples.
 
     >>> web, code = list("abcdef"), list("xyz")
     >>> mixed = Mix({"web": web, "code": code}, weights={"web": 2, "code": 1})
@@ -114,6 +133,9 @@ class Mix(Dataset[Any]):
     >>> changes = Mix([web, code], [(0, [1, 0]), (4, [1, 1])], stop="never", length=12)
     >>> "".join(changes[index] for index in range(len(changes)))
     'abcdexfyazbx'
+    >>> tokens = Mix([web, code], unit="tokens", lengths=[512, 1024])
+    >>> "".join(tokens[index] for index in range(len(tokens)))
+    'axbcydezf'
     """
 
     __repr__ = described
@@ -123,31 +145,40 @@ class Mix(Dataset[Any]):
         datasets: Iterable[Any] | Mapping[str, Any],
         weights: Any = None,
         *,
-        stop: Literal["first", "last", "all", "never"] = "first",
+        stop: Literal["first", "last", "all", "never"] | Mapping[str, str] = "first",
         length: int | None = None,
         seed: int | None = None,
         window: int | str | None = None,
+        unit: Literal["samples", "tokens"] = "samples",
+        lengths: Any = None,
     ) -> None:
         self.names, found = named_datasets("Mix", datasets)
         remedy = "Mix streams by reader.mix"
         self.datasets = map_style("Mix", found, remedy, self.names)
-        self.stop = as_stop(stop, tuple(_STOPS))
+        self.stop: Stop = (
+            _stop_by_name(stop, self.names)
+            if isinstance(stop, Mapping)
+            else as_stop(stop, tuple(_STOPS))
+        )
         if seed is not None:
             remedy = "None takes the samples of each source in their order."
             seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
         self._seed = seed
         self._epoch = 0
         self._lengths = [len(dataset) for dataset in self.datasets]
-        if self.stop != "all" and 0 in self._lengths:
-            raise ConfigError(
-                f"mix got an empty source {place_of(self.names, self._lengths.index(0))}, which has"
-                " no sample to give at its turn. Leave it out."
-            )
-        plan = _planned(len(self.datasets), weights, self.names)
-        limit = _as_limit(self.stop, length)
-        self._stretches, self._length = stretches_of(
-            plan, self._lengths, self.stop, limit, self.names
-        )
+        for number, count in enumerate(self._lengths):
+            ends = self.stop if isinstance(self.stop, str) else self.stop[self.names[number]]
+            if not count and ends not in ("all", "hand_on"):
+                raise ConfigError(
+                    f"mix got an empty source {place_of(self.names, number)}, which has no sample"
+                    " to give at its turn. Leave it out."
+                )
+        self._limit = _as_limit(self.stop, length)
+        self._tokens = self._checked_tokens(unit, lengths)
+        self.means = mean_lengths(self._tokens or [1] * len(self.datasets))
+        self.entries = planned(weights, self.names, self.means)
+        self._plan = self.plan_of(self.entries)
+        self._length = self._plan.length
         self._windows = self._checked_windows(window)
         self._newest = [_NO_ORDER] * len(self.datasets)
 
@@ -171,7 +202,27 @@ class Mix(Dataset[Any]):
                 starts_of(each)  # refuses those that do not fit
         return [None if each is None else as_window(window, each) for each in found]
 
-    def __getitem__(self, index: int, /) -> Any:
+    def _checked_tokens(self, unit: Any, lengths: Any) -> list[Lengths] | None:
+        """Return the tokens of the samples of each source; None: shares are of samples."""
+        if not isinstance(unit, str) or unit not in _UNITS:
+            raise ConfigError(
+                f"unit must be 'samples' or 'tokens', got {got(unit)}. It is what weights are"
+                " shares of"
+            )
+        if unit == "tokens":
+            return as_lengths(lengths, self.datasets, self.names)
+        if lengths is not None:
+            raise ConfigError(
+                "lengths= are the tokens of samples, and with unit='samples' weights are shares of"
+                " samples. Pass unit='tokens' too, or no lengths"
+            )
+        return None
+
+    def plan_of(self, entries: list[ScheduleEntry]) -> MixPlan:
+        """Return the plan with these entries. ConfigError: `stop` waits for what never comes."""
+        return MixPlan(entries, self._lengths, self.stop, self._limit, self.names)
+
+    def __getitem__(self, index: Any, /) -> Any:
         source, position, passes = self._locate(index)
         if passes:
             with Repetition(passes, self._lengths[source]):
@@ -179,11 +230,11 @@ class Mix(Dataset[Any]):
         return self.datasets[source][position]
 
     @property
-    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
+    def __getitems__(self) -> Callable[[Sequence[Any]], list[Any]]:
         """Fetch many samples; exists only if one of the datasets has the method."""
         return if_any_has("__getitems__", self.datasets, self._fetch)
 
-    def _fetch(self, indices: Iterable[int]) -> list[Any]:
+    def _fetch(self, indices: Iterable[Any]) -> list[Any]:
         wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by source and pass
         for row, index in enumerate(indices):
             source, position, passes = self._locate(index)
@@ -195,42 +246,99 @@ class Mix(Dataset[Any]):
             samples |= {row: sample for (row, _), sample in zip(rows, found, strict=True)}
         return [samples[row] for row in range(len(samples))]
 
-    def origin(self, index: int) -> MixOrigin:
+    def origin(self, index: Any) -> MixOrigin:
         """Return where a sample comes from; a negative index counts from the end."""
         source, position, _ = self._locate(index)
         own = getattr(self.datasets[source], "origin", None)
         name = self.names[source] if self.names else source
         return MixOrigin(name, position, own(position) if callable(own) else None)
 
-    def _locate(self, index: int) -> tuple[int, int, int]:
-        """Return the source of sample `index`, the position in it, and how often it began anew."""
-        count = self._length
-        if not -count <= index < count:
-            raise SampleIndexError(
-                f"index out of range: got index {index} of a mix of {count} samples. Take one in"
-                f" [{-count}, {count})."
-            )
-        if index < 0:
-            index += count
-        stretches, place = self._stretches, 0
-        if len(stretches) > 1:
-            place = bisect.bisect_right(stretches, index, key=start_of) - 1
-        start, schedule, sources, given = stretches[place]
-        number, before = schedule.at(index - start)
-        source = sources[number]
-        passes, position = 0, given[source] + before
+    def given(self, count: int) -> dict[str | int, dict[str, Any]]:
+        """Return what each source has given in the first samples of an epoch.
+
+        It is computed from the count: nothing is fetched. With a seed and lengths that vary, the
+        lengths of the samples of the current pass are summed.
+
+        Args:
+            count: how many samples of the mix.
+
+        Returns:
+            By the name of the source, or its number: its `samples`; its `tokens`, None with
+            ``unit="samples"``; and `passes`: how often it has given all its samples, a fraction.
+
+        >>> Mix({"web": range(4), "code": range(8)}, [3, 1], stop="last").given(8)["web"]
+        {'samples': 6, 'tokens': None, 'passes': 1.5}
+        """
+        count = as_int("count", count, low=0, high=self._length, remedy="The mix has no more.")
+        return self.given_by(self._plan, count)
+
+    def given_by(self, plan: MixPlan, count: int) -> dict[str | int, dict[str, Any]]:
+        """Return what `given` does for another plan of this mix."""
+        return {
+            self.names[source] if self.names else source: {
+                "samples": samples,
+                "tokens": self._tokens_in(source, samples),
+                "passes": samples / self._lengths[source] if samples else 0.0,
+            }
+            for source, samples in enumerate(plan.given(count))
+        }
+
+    def _tokens_in(self, source: int, samples: int) -> int | None:
+        """Return the tokens of the first samples of a source; None: lengths are not known."""
+        if self._tokens is None:
+            return None
+        lengths = self._tokens[source]
+        if isinstance(lengths, int):
+            return samples * lengths
+        passes, rest = divmod(samples, len(lengths))
+        total = passes and passes * int(lengths.sum(dtype=np.int64))
+        if self._seed is None:
+            return total + int(lengths[:rest].sum(dtype=np.int64))
+        for start in range(0, rest, _CHUNK):
+            stop = min(start + _CHUNK, rest)
+            indices = self._order_of(source, passes).take(start, stop)
+            total += int(lengths[indices].sum(dtype=np.int64))
+        return total
+
+    def _locate(self, index: Any) -> tuple[int, int, int]:
+        """Return the source of sample `index`, the position in it, and how often it began anew.
+
+        A tuple (source, count), as `MixSampler` yields, is the sample behind the first `count` of
+        a source: it needs no plan.
+        """
+        if type(index) is tuple:
+            source, position = index
+            if position < 0 or not 0 <= source < len(self._lengths):
+                raise SampleIndexError(
+                    f"got the key {index} of a mix of {len(self._lengths)} sources. Keys are for"
+                    " the mix whose MixSampler yields them"
+                )
+        else:
+            count = self._length
+            if not -count <= index < count:
+                raise SampleIndexError(
+                    f"index out of range: got index {index} of a mix of {count} samples. Take one"
+                    f" in [{-count}, {count})."
+                )
+            source, position = self._plan.at(index if index >= 0 else index + count)
+        passes = 0
         if position >= self._lengths[source]:
             passes, position = divmod(position, self._lengths[source])
         if self._seed is not None:
-            newest = self._newest[source]
-            if newest.passes != passes or newest.epoch != self._epoch:
-                newest = self._ordered(self._seed, source, passes)
-                self._newest[source] = newest  # threads may all do so, with equal values
-            position = newest.order[position]
+            position = self._order_of(source, passes)[position]
         return source, position, passes
 
-    def _ordered(self, seed: int, source: int, passes: int) -> _Ordered:
+    def _order_of(self, source: int, passes: int) -> Order:
+        """Return the random order of a pass of a source."""
+        newest = self._newest[source]
+        if newest.passes != passes or newest.epoch != self._epoch:
+            newest = self._ordered(source, passes)
+            self._newest[source] = newest  # threads may all do so, with equal values
+        return newest.order
+
+    def _ordered(self, source: int, passes: int) -> _Ordered:
         """Return the random order of a source when it has begun anew `passes` times."""
+        seed = 0 if self._seed is None else self._seed
         epoch, window = self._epoch, self._windows[source]
         part = source + 1 << 32 | passes
         if window is None:
@@ -297,158 +405,41 @@ def as_stop(stop: Any, stops: Sequence[str]) -> str:
     return stop
 
 
-def _as_limit(stop: str, length: Any) -> int:
+def _stop_by_name(stop: Mapping[Any, Any], names: list[str]) -> Stop:
+    """Return by source what its end does, in the order of the sources. Else ConfigError."""
+    if not names:
+        raise ConfigError(
+            f"a stop by source is for datasets by name, got {got(stop)} and a list of datasets."
+            " Pass both as dicts"
+        )
+    for name in names:
+        if not isinstance(stop.get(name), str) or stop[name] not in _STOPS_OF_SOURCES:
+            raise ConfigError(
+                f"stop of the source {name!r} must be one of"
+                f" {', '.join(map(repr, _STOPS_OF_SOURCES))}, got"
+                f" {got(stop[name]) if name in stop else 'nothing'}. "
+                + "; ".join(f"{each!r} {what}" for each, what in _STOPS_OF_SOURCES.items())
+            )
+    unknown = [name for name in stop if name not in names]
+    if unknown:
+        raise ConfigError(
+            f"stop got unknown sources {listed(unknown)}. The sources are {listed(names)}"
+        )
+    return {name: stop[name] for name in names}
+
+
+def _as_limit(stop: Stop, length: Any) -> int:
     """Return how many samples a mix may have; it has these if it ends "never"."""
-    if stop != "never" and length is not None:
+    if isinstance(stop, dict):
+        needs_length = "repeat" in stop.values() and "stop" not in stop.values()
+        if length is None and not needs_length:
+            return sys.maxsize
+    elif stop != "never":
+        if length is None:
+            return sys.maxsize
         raise ConfigError(
             f"length={length!r} is for stop='never', and stop={stop!r} ends where its sources do."
             " Pass stop='never', or take a part of the mix by reader.Subset(mix, range(length))"
         )
-    if stop != "never":
-        return sys.maxsize
-    remedy = "A mix with stop='never' has that many samples."
+    remedy = f"A mix with stop={stop!r} has that many samples."
     return as_int("length", length, low=1, remedy=remedy)
-
-
-def is_schedule(weights: Any) -> bool:
-    """Whether weights are a list of (sample, weights)."""
-    return isinstance(weights, (list, tuple)) and any(
-        isinstance(each, (list, tuple))
-        and len(each) == 2
-        and (each[1] is None or hasattr(each[1], "__len__"))
-        for each in weights
-    )
-
-
-def _planned(sources: int, weights: Any, names: list[str]) -> list[tuple[int, list[int]]]:
-    """Return the stretches of a schedule: where each begins, and the samples of its cycle.
-
-    Weights that are no schedule have one stretch.
-    """
-    if not is_schedule(weights):
-        return [(0, cycle_counts(sources, weights, names))]
-    if len(weights) > _MOST_STRETCHES:
-        raise ConfigError(
-            f"a schedule of weights has up to {_MOST_STRETCHES:,} stretches, got {len(weights):,}."
-            " Change the weights less often"
-        )
-    longest = min(_LONGEST, _MOST // len(weights))
-    plan: list[tuple[int, list[int]]] = []
-    for number, stretch in enumerate(weights):
-        where = f"weights[{number}]"
-        if not isinstance(stretch, (list, tuple)) or len(stretch) != 2:
-            raise ConfigTypeError(
-                f"{where} of a schedule must be (sample, weights), got {got(stretch)}. Pass the"
-                " sample of the mix from which on these weights hold, and the weights"
-            )
-        remedy = "It is the sample of the mix from which on the weights hold."
-        start = as_int(f"{where}[0]", stretch[0], low=0, remedy=remedy)
-        if not plan and start:
-            raise ConfigError(
-                f"a schedule of weights begins at sample 0, got {start} for its first stretch. Pass"
-                f" (0, weights) before it"
-            )
-        if plan and start <= plan[-1][0]:
-            raise ConfigError(
-                f"the stretches of a schedule of weights must come in order, got sample {start} in"
-                f" {where} after {plan[-1][0]}. Sort them, each at a sample of its own"
-            )
-        try:
-            counts = cycle_counts(sources, stretch[1], names, longest, are_positive=False)
-        except ConfigError as error:
-            raise type(error)(f"weights from sample {start:,} on: {error}") from error
-        plan.append((start, counts))
-    for source in range(sources):
-        if not any(counts[source] for _, counts in plan):
-            raise ConfigError(
-                f"the weight {place_of(names, source)} is 0 in all of the schedule. Leave the"
-                " source out, or give it a weight from some sample on"
-            )
-    return plan
-
-
-def cycle_counts(
-    sources: int,
-    weights: Any,
-    names: Sequence[str] = (),
-    longest: int = _LONGEST,
-    *,
-    are_positive: bool = True,
-) -> list[int]:
-    """Return how many samples of a cycle each source gives.
-
-    The cycle is the shortest with whole shares, or otherwise the closest one of up to `longest`
-    samples.
-
-    Args:
-        sources: how many there are.
-        weights: a number for each, in a list or by name; they need not sum to 1. None: equal ones.
-        names: of the sources; empty: they have positions.
-        longest: how many samples a cycle may have.
-        are_positive: whether a weight of 0 is refused.
-
-    Raises:
-        ConfigError: the weights cannot be shares of the sources.
-
-    >>> cycle_counts(3, [0.7, 0.2, 0.1])
-    [7, 2, 1]
-    """
-    if weights is None:
-        return [1] * sources
-    if isinstance(weights, Mapping):
-        weights = _by_name(weights, names)
-    found = checked_weights(weights, are_positive, names)
-    if found.shape != (sources,):
-        raise ConfigError(
-            f"mix got {len(found)} weights for {sources} sources. Pass one weight for each source,"
-            " or None for equal shares."
-        )
-    if not found.any():
-        raise ConfigError("mix got weights that are all 0. Give one source a weight, or more")
-    has_share = found > 0
-    found /= found.max()  # the sum of large ones may be inf; the smallest may become 0
-    shares: np.ndarray[Any, Any] = found / found.sum()
-    least = int(np.where(has_share, shares, np.inf).argmin())
-    if shares[least] * longest < 1:
-        raise ConfigError(
-            f"the weight {place_of(names, least)} is {shares[least]:.3g} of the sum of weights, and"
-            f" the smallest share that mix gives is 1/{longest}. Raise it, or join sources first."
-        )
-    return _rounded(shares, longest)
-
-
-def _rounded(shares: np.ndarray[Any, Any], longest: int) -> list[int]:
-    """Return the samples of a cycle whose shares are these, or the closest to these."""
-    lengths = np.arange(1, longest + 1)
-    worst, total = np.zeros(longest), np.zeros(longest)
-    for share in shares:
-        nearest = np.maximum(np.rint(lengths * share), share > 0)
-        worst = np.maximum(worst, np.abs(lengths * share - nearest))
-        total += nearest
-    worst[total != lengths] = np.inf
-    exact = np.flatnonzero(worst < _EXACT)
-    place = int(exact[0]) if len(exact) else int(np.argmin(worst / lengths))
-    counts = np.maximum(np.rint(lengths[place] * shares), shares > 0).astype(np.int64)
-    return [int(count) for count in counts]
-
-
-def _by_name(weights: Mapping[Any, Any], names: Sequence[str]) -> list[Any]:
-    if not names:
-        raise ConfigError(
-            f"weights by name are for datasets by name, got the weights of"
-            f" {listed(weights)} and a list of datasets. Pass both as dicts, or both as lists"
-        )
-    missing = [name for name in names if name not in weights]
-    unknown = [name for name in weights if name not in names]
-    for wrong, what in ((unknown, "weights of unknown sources"), (missing, "no weight of")):
-        if wrong:
-            raise ConfigError(
-                f"mix got {what} {listed(wrong)}. The sources are {listed(names)}: pass a weight"
-                " for each of them"
-            )
-    return [weights[name] for name in names]
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Return names as a message has them."""
-    return ", ".join(map(repr, names))

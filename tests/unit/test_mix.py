@@ -28,7 +28,7 @@ from reader import (
     mix,
 )
 from reader.streams.mix_schedule import MixSchedule
-from reader.streams.mixed_dataset import cycle_counts
+from reader.streams.mix_weights import cycle_counts
 from tests.streams import Items
 
 COUNTS = st.lists(st.integers(1, 25), min_size=1, max_size=7)
@@ -92,7 +92,7 @@ def test_each_source_is_everywhere_within_one_of_its_share(counts: list[int]) ->
 
 @given(st.lists(st.floats(2e-2, 1e2), min_size=1, max_size=8))
 def test_any_weights_are_shares_of_a_cycle_to_a_65536th(weights: list[float]) -> None:
-    counts = cycle_counts(len(weights), weights)
+    counts = cycle_counts(weights, (), [1] * len(weights))
     assert min(counts) >= 1
     assert sum(counts) <= 65536
     for count, weight in zip(counts, weights, strict=True):
@@ -101,21 +101,21 @@ def test_any_weights_are_shares_of_a_cycle_to_a_65536th(weights: list[float]) ->
 
 @given(COUNTS, st.floats(1e-30, 1e30))
 def test_whole_multiples_of_one_number_are_shares_exactly(counts: list[int], unit: float) -> None:
-    found = cycle_counts(len(counts), [count * unit for count in counts])
+    found = cycle_counts([count * unit for count in counts], (), [1] * len(counts))
     assert [Fraction(count, sum(found)) for count in found] == [
         Fraction(count, sum(counts)) for count in counts
     ]
 
 
 def test_equal_shares_take_turns() -> None:
-    assert cycle_counts(3, None) == [1, 1, 1]
+    assert cycle_counts(None, (), [1] * 3) == [1, 1, 1]
     assert samples(mix(list(map(list, ("abc", "def", "ghi"))))) == list("adgbehcfi")
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, np.float32])
 def test_weights_may_be_any_array_of_numbers(kind: Any) -> None:
     weights = np.array([3, 1], kind) if kind is np.float32 else kind([3, 1])
-    assert cycle_counts(2, weights) == [3, 1]
+    assert cycle_counts(weights, (), [1, 1]) == [3, 1]
 
 
 # ---- where a mix ends --------------------------------------------------------------------------

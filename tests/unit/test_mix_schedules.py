@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections import Counter
 from fractions import Fraction
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import reader
 from reader import ConfigError, ConfigTypeError, IterableDataset, Mix, Shards, TokenWindows
-from reader.streams.mix_schedule import MixSchedule
+from reader.streams.mix_schedule import LinearSchedule, MixSchedule
 from tests.shard_files import make_tar
 from tests.streams import Items
 
@@ -65,29 +66,51 @@ def plans(draw: Any, sources: int) -> Plan:
     return plan
 
 
-def straight(lengths: list[int], plan: Plan, stop: str, length: int) -> list[Any] | None:
+@st.composite
+def linear_plans(draw: Any, sources: int) -> list[Any]:
+    """Plans in which shares go linearly in some stretches."""
+    plan = draw(plans(sources))
+    return [
+        (start, weights, "linear") if draw(st.booleans()) else (start, weights)
+        for start, weights in plan[:-1]
+    ] + plan[-1:]
+
+
+def straight(
+    lengths: list[int], plan: list[Any], stops: list[str], length: int | None
+) -> list[Any] | None:
     """The definition of a mix, as a loop; None: it would wait for ever."""
     found: list[Any] = []
     taken, ended = [0] * len(lengths), set[int]()
     now: Any = None
-    while stop != "never" or len(found) < length:
-        stretch = max(k for k, (start, _) in enumerate(plan) if start <= len(found))
-        weights, is_last = plan[stretch][1], stretch + 1 == len(plan)
-        open_ones = [s for s, w in enumerate(weights) if w and not (stop == "all" and s in ended)]
+    while length is None or len(found) < length:
+        stretch = max(k for k, entry in enumerate(plan) if entry[0] <= len(found))
+        first, is_last = plan[stretch][1], stretch + 1 == len(plan)
+        then = plan[stretch + 1][1] if len(plan[stretch]) == 3 else None
+        weights = first if then is None else [w + v for w, v in zip(first, then, strict=True)]
+        open_ones = [
+            s for s, w in enumerate(weights) if w and not (stops[s] == "all" and s in ended)
+        ]
         waits = [s for s, n in enumerate(lengths) if taken[s] < n and s not in ended]
-        if stop == "all" and not open_ones:
-            return None if waits else found
-        if stop == "last" and is_last and all(s in ended for s in open_ones):
+        if not open_ones:
+            return found if taken == lengths else None
+        if "last" in stops and is_last and all(s in ended for s in open_ones):
             return None if waits else found
         if now != (stretch, open_ones):
             now, begun = (stretch, open_ones), len(found)
-            schedule = MixSchedule([weights[s] for s in open_ones])
-        source = open_ones[schedule.source_at(len(found) - begun)]
+            schedule: Any = MixSchedule([weights[s] for s in open_ones])
+            if then is not None:
+                samples = plan[stretch + 1][0] - plan[stretch][0]
+                whole = LinearSchedule(first, then, samples)
+                now_at = len(found) - plan[stretch][0]
+                shares = whole.shares_at(now_at, open_ones)
+                schedule = LinearSchedule(shares, [then[s] for s in open_ones], samples - now_at)
+        source = open_ones[schedule.at(len(found) - begun)[0]]
         if taken[source] == lengths[source]:
             ended.add(source)
-            if stop == "first" or (stop == "last" and len(ended) == len(lengths)):
+            if stops[source] == "first" or ("last" in stops and len(ended) == len(lengths)):
                 return found
-            if stop == "all":
+            if stops[source] == "all":
                 continue
         found.append((source, taken[source] % lengths[source]))
         taken[source] += 1
@@ -102,10 +125,10 @@ def straight(lengths: list[int], plan: Plan, stop: str, length: int) -> list[Any
 def test_each_stop_is_what_the_loop_gives(data: st.DataObject, stop: Any) -> None:
     least = int(stop != "all")
     lengths = data.draw(st.lists(st.integers(least, 30), min_size=1, max_size=4))
-    plan = data.draw(plans(len(lengths)))
-    length = data.draw(st.integers(1, 150))
-    wanted = straight(lengths, plan, stop, length)
-    options: dict[str, Any] = {"length": length} if stop == "never" else {}
+    plan = data.draw(st.one_of(plans(len(lengths)), linear_plans(len(lengths))))
+    length = data.draw(st.integers(1, 150)) if stop == "never" else None
+    wanted = straight(lengths, plan, [stop] * len(lengths), length)
+    options: dict[str, Any] = {"length": length}
     if wanted is None:
         with pytest.raises(ConfigError, match=f"stop='{stop}' waits for the source at position"):
             Mix(labelled(lengths), plan, stop=stop)
@@ -113,6 +136,34 @@ def test_each_stop_is_what_the_loop_gives(data: st.DataObject, stop: Any) -> Non
     mixed = Mix(labelled(lengths), plan, stop=stop, **options)
     assert samples(mixed) == wanted
     assert [mixed[index] for index in range(-len(mixed), 0)] == wanted
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_each_source_ends_as_it_is_told(data: st.DataObject) -> None:
+    kinds = {"stop": "first", "hand_on": "all", "repeat": "never"}
+    lengths = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
+    ends = [data.draw(st.sampled_from(sorted(kinds))) for _ in lengths]
+    plan = data.draw(st.one_of(plans(len(lengths)), linear_plans(len(lengths))))
+    length = data.draw(st.integers(1, 150))
+    if "repeat" not in ends and data.draw(st.booleans()):
+        length = None
+    wanted = straight(lengths, plan, [kinds[each] for each in ends], length)
+    sources = {str(number): each for number, each in enumerate(labelled(lengths))}
+    options: dict[str, Any] = {"stop": dict(zip(sources, ends, strict=True)), "length": length}
+    if wanted is None:
+        with pytest.raises(ConfigError, match=r"waits for the source|leaves no source with a"):
+            Mix(sources, plan, **options)
+    else:
+        assert samples(Mix(sources, plan, **options)) == wanted
+
+
+def test_a_source_repeats_while_another_one_hands_its_share_on() -> None:
+    sources = {"web": "abcdef", "code": "xy", "books": "1"}
+    sources_of_lists = {name: list(each) for name, each in sources.items()}
+    stop = {"books": "hand_on", "web": "stop", "code": "repeat"}
+    assert "".join(samples(Mix(sources_of_lists, stop=stop))) == "ax1bycxdyexfy"
+    assert len(Mix(sources_of_lists, stop=stop, length=5)) == 5
 
 
 @given(st.data())
@@ -135,7 +186,8 @@ def test_a_source_goes_on_at_a_change_without_loss_or_repetition(
     data: st.DataObject, stop: Any
 ) -> None:
     lengths = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
-    plan = [(start, [w + 1 for w in weights]) for start, weights in data.draw(plans(len(lengths)))]
+    drawn = data.draw(linear_plans(len(lengths)))
+    plan = [(start, [w + 1 for w in weights], *kind) for start, weights, *kind in drawn]
     options: dict[str, Any] = {"length": 170} if stop == "never" else {}
     found = samples(Mix(labelled(lengths), plan, stop=stop, **options))
     for source, count in enumerate(lengths):
@@ -145,6 +197,55 @@ def test_a_source_goes_on_at_a_change_without_loss_or_repetition(
             assert len(indices) >= count
         if stop in ("first", "all"):
             assert len(indices) <= count
+
+
+@settings(max_examples=200)
+@given(st.data(), st.integers(1, 9), st.integers(1, 120))
+def test_a_linear_stretch_is_within_half_the_levels_of_a_tree_of_its_integrals(
+    data: st.DataObject, sources: int, length: int
+) -> None:
+    weights = st.lists(
+        st.sampled_from([0, 0, 1, 2, 7, 65_000]), min_size=sources, max_size=sources
+    ).filter(any)
+    first, last = data.draw(weights), data.draw(weights)
+    assume(all(one or other for one, other in zip(first, last, strict=True)))
+    schedule, given = LinearSchedule(first, last, length), [0] * sources
+    bound = Fraction(math.ceil(math.log2(sources)), 2)
+    for place in range(length + 1):
+        for source in range(sources):
+            begin = Fraction(first[source], sum(first))
+            rise = Fraction(last[source], sum(last)) - begin
+            integral = begin * place + rise * place * place / (2 * length)
+            assert abs(given[source] - integral) <= bound
+            assert schedule.given(source, place) == given[source]
+        if place < length:
+            source, before = schedule.at(place)
+            assert before == given[source]
+            assert schedule.place_of(source, before) == place
+            given[source] += 1
+
+
+def test_a_linear_stretch_of_10_to_the_12_samples_is_exact_and_pickles_small() -> None:
+    length = 10**12
+    plan = [(0, [0.7, 0.2, 0.1], "linear"), (length, [0.1, 0.2, 0.7])]
+    mixed = Mix([range(10**6)] * 3, plan, stop="never", length=2 * length)
+    assert len(pickle.dumps(mixed)) < 1500
+    for place in (0, 1, length // 3, length // 2, length - 1, length):
+        part = Fraction(place, length)
+        wanted = [
+            place * (Fraction(7, 10) - Fraction(6, 10) * part / 2),
+            place * Fraction(2, 10),
+            place * (Fraction(1, 10) + Fraction(6, 10) * part / 2),
+        ]
+        found = [each["samples"] for each in mixed.given(place).values()]
+        assert sum(found) == place
+        assert all(abs(one - other) <= 1 for one, other in zip(found, wanted, strict=True))
+
+
+def test_shares_stay_at_the_end_of_a_linear_stretch() -> None:
+    mixed = Mix([range(500)] * 2, [(0, [1, 0], "linear"), (400, [0, 1])])
+    given = [mixed.given(count)[1]["samples"] for count in (0, 100, 200, 400, 500)]
+    assert given == [0, 12, 50, 200, 300]
 
 
 def test_a_place_behind_many_changes_is_that_of_a_plain_count() -> None:
@@ -392,6 +493,19 @@ class Stream(IterableDataset[int]):
         ([1, 0], ConfigError, r"positive finite numbers, got 0\.0 for 'code'"),
         ([(k, [1, 1]) for k in range(1025)], ConfigError, "up to 1,024 stretches, got 1,025"),
         ([(k, [1, 1e-3]) for k in range(1024)], ConfigError, "smallest share .* is 1/256"),
+        (
+            [(0, [1, 1], "linear")],
+            ConfigError,
+            r"last entry of a schedule, from sample 0 on, is \"li",
+        ),
+        ([(0, [1, 1], "cosine"), (9, [1, 1])], ConfigError, r"weights\[0\] .* got 'cosine' .* end"),
+        ([(0, [1, 1], 9), (9, [1, 1])], ConfigError, r"weights\[0\] .* got 9 \(int\) at its end"),
+        (
+            [(9, [1, 1], "linear"), (4, [1, 2])],
+            ConfigError,
+            r"in order, got sample 4 in weights\[1",
+        ),
+        ([(0, [1, 0], "linear"), (9, [2, 0])], ConfigError, "'code' is 0 in all of the schedule"),
         ([(0, 1), (9, 1)], ConfigError, r"shape \(n,\), n from 1, got \(2, 2\)"),
     ],
 )
@@ -418,6 +532,18 @@ def test_weights_that_are_no_shares_are_refused(weights: Any, kind: Any, text: s
             "stop must be one of .*, 'never', got 'ever'.*; 'never'",
         ),
         (TWO, {"stop": ["all"]}, ConfigError, r"stop must be one of .* got \['all'\]"),
+        (
+            TWO,
+            {"unit": "batches"},
+            ConfigError,
+            "unit must be 'samples' or 'tokens', got 'batches'",
+        ),
+        (
+            TWO,
+            {"lengths": [1, 1]},
+            ConfigError,
+            "lengths= are the tokens .* Pass unit='tokens' too",
+        ),
         (TWO, {"seed": -1}, ConfigError, r"seed must be an int in \[0"),
         (TWO, {"window": 9}, ConfigError, "window=9 is for random orders, .* Pass seed= too"),
         (

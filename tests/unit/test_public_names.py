@@ -25,6 +25,14 @@ TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo WorkerPoo
 concat_ragged get_worker_info mix profile random_split rebatch register_container sample_rng shard
 share shuffle_buffer without write_shards""".split()
 
+DistributedBatchSampler DistributedSampler ImageError InternalError IterableDataset LoDTensor
+LoDTensorArray LoadTimeout Mix MixSampler QueueClosed QueueKilled RaggedFields RandomSampler Ray
+ReaderError RecordIO RecordWriter SampleIndexError Sampler SamplerError SequenceSampler
+ShardCache ShardOrder Shards StateError Subset SubsetRandomSampler TableRows TensorDataset
+TokenWindows WeightedRandomSampler WorkerDied WorkerInfo WorkerPool cache concat_ragged
+get_worker_info mix profile random_split rebatch register_container sample_rng shard share
+shuffle_buffer without write_shards""".split()
+
 
 def test_all_is_sorted_and_complete() -> None:
     assert list(reader.__all__) == sorted([*NAMES, "__version__"])
