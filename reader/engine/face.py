@@ -105,15 +105,40 @@ class EngineFace:
         """How often a loop over an epoch runs: the batches divided by the number of places."""
         return self._engine.config.steps(len(self))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: int | None = None, *, epoch: int | None = None) -> dict[str, Any]:
         """Return the loader's position: `load_state_dict` of another loader resumes there.
 
         The position is after the last batch that the newest iterator delivered, whatever was made
         ahead; an exception in a batch's place counts as that batch. After the loop it is the
         beginning of the next epoch. JSON can hold the state if it can hold the states of your own
         samplers and datasets. Its size and its cost do not depend on the position.
+
+        A program that trains later than it takes batches, such as a pipeline or one that
+        accumulates gradients, says how many it has trained: see docs/checkpoints.md.
+
+        Args:
+            trained: return the position after so many batches of the epoch, counted from its
+                beginning, also where the epoch was resumed; with several places, after so many
+                steps. From 0 to as many as were delivered. The orders of this package know every
+                position; other orders, iterable datasets and loaders with `on_error` or
+                `in_order=False` know the last `keep_states`. None: what was delivered is trained.
+            epoch: the epoch in which `trained` counts: the one that began last, or the one before.
+                None: the one that began last, also after its end.
+
+        Raises:
+            ConfigError: so many batches were not delivered, or their position is not known.
+            ConfigTypeError: `trained` or `epoch` is no int.
+
+        >>> from reader import DataLoader
+        >>> loader = DataLoader(range(10), batch_size=2)
+        >>> batches = iter(loader)
+        >>> ahead = [next(batches) for _ in range(4)]  # of which the first is trained
+        >>> again = DataLoader(range(10), batch_size=2)
+        >>> again.load_state_dict(loader.state_dict(trained=1))
+        >>> next(iter(again)).tolist()
+        [2, 3]
         """
-        return self._engine.state_dict()
+        return self._engine.state_dict(trained, epoch)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next `iter()` resume where `state` was saved; a live iterator is not changed.

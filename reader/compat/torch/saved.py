@@ -104,6 +104,7 @@ class SavedEpoch:
         self.has_generator = self._has_generator(main)
         self.generator = main.get("_generator")
         self.epoch = self._engine_state.get("epoch")
+        self.steps = self._engine_state.get("steps", self._engine_state.get("batches"))
 
     def _checked_seed(self, value: Any) -> int | None:
         is_seed = type(value) is int and 0 <= value < SEED_LIMIT
