@@ -507,6 +507,33 @@ class Engine(Finalized):
         first = self._draw_first
         return self._state.save(self.epoch, *samplers, first, prefetched, trained, epoch)
 
+    def state_before(self, number: int, epoch: int | None) -> dict[str, Any] | None:
+        """Return the state before a step, whatever was delivered; see `replay`.
+
+        Args:
+            number: of the step in its epoch.
+            epoch: None: the one that was begun last.
+
+        Returns:
+            None: this epoch is none of the two that were begun last.
+
+        Raises:
+            ConfigError: the order does not tell where the step begins.
+        """
+        samplers = self.sampler, self.batch_sampler
+        return self._state.before(number, epoch, *samplers, self._draw_first)
+
+    @property
+    def pending_state(self) -> dict[str, Any] | None:
+        """The state that the next iterator begins with; None: none was loaded."""
+        return self._state.pending
+
+    def twin(self, config: LoaderConfig, sampler: Any, batch_sampler: Any) -> Engine:
+        """Return an engine with other options and samplers that has the seeds of this one."""
+        made = Engine(config, self._policy, sampler, batch_sampler, self._base_seed)
+        made.order_seed = self.order_seed
+        return made
+
     def draws_state(self) -> Any:
         """Return the state of `draws` after the draws of the epoch that `state_dict` describes."""
         prefetched = self._prefetched

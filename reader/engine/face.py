@@ -16,6 +16,7 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample
+from reader.engine.made_again import make_again
 from reader.errors import ConfigTypeError
 
 __all__ = ["EngineFace", "as_grace", "engine_of"]
@@ -151,6 +152,35 @@ class EngineFace:
                 then. While iterating: the sampler does not repeat its order.
         """
         self._engine.load_state_dict(state)
+
+    def replay(self, n: int, *, epoch: int | None = None) -> Any:
+        """Make batch `n` of an epoch once more, in this thread: for a debugger, or after an error.
+
+        It has the same samples and, where the loader has a `seed`, the same random augmentation,
+        bit for bit. Iterators, workers, epoch and position of the loader stay as they are. Samplers
+        are copied for it, and the dataset if it has an epoch; `worker_init_fn` is not called. Made
+        so, a batch may fail again: what the dataset raises is raised here.
+
+        Args:
+            n: the number of the batch in its epoch, from 0, as exceptions tell it and `enumerate`
+                counts; of the step, with several places. Orders that are drawn again know the last
+                `keep_states` batches, all others every batch.
+            epoch: its number, as exceptions tell it. None: the one that began last, or that of a
+                loaded state. Where the loader, or its sampler, has a seed, also one that it has not
+                begun.
+
+        Raises:
+            ConfigError: the place of this batch in the order cannot be found, the epoch has no such
+                batch, or the dataset is iterable or has a state.
+            ConfigTypeError: `n` or `epoch` is no int.
+
+        >>> from reader import DataLoader
+        >>> loader = DataLoader(range(10), batch_size=2, shuffle=True, seed=1)
+        >>> batches = list(loader)
+        >>> loader.replay(3).tolist() == batches[3].tolist()
+        True
+        """
+        return make_again(self._engine, n, epoch)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy gets: options and epoch, and neither workers nor batches."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Callable
+from typing import Any
 
 from reader._core.epoch.tasks import Task, TaskTable
 from reader._core.interpreter.signals import interrupt_after
@@ -132,6 +133,35 @@ class Progress:
         if trail is not None:
             return trail.at(steps, now)
         return now._replace(steps=steps, batches=self._batches_of(steps, now))
+
+    def begin_of(self, step: int) -> tuple[int, Any]:
+        """Return how many batches come before a step, and the mark there. The caller has counted.
+
+        The step may be one that is not delivered yet, where the order tells it.
+
+        Raises:
+            ConfigError: the order does not tell it, or this position is not kept any more.
+        """
+        origin, first, now = self.origin, self._first, self.reached()
+        if self._step_size is None:
+            at = self.behind(step)
+            return at.batches, at.mark
+        batches = step * self._step_size
+        if origin is not None and origin.kind in (OrderKind.SEEKABLE, OrderKind.SHARDED):
+            size = origin.batch_size
+            is_alike = size is None or first.samples == first.batches * size
+            if batches >= first.batches or (is_alike and origin.kind is OrderKind.SEEKABLE):
+                return batches, None
+        marks = {now.batches: now.mark}
+        if self._trail is not None:
+            marks |= self._trail.marks()
+        if batches in marks:
+            return batches, marks[batches]
+        raise ConfigError(
+            f"the place of batch {step} in the order of epoch {self.epoch} is not known: those of"
+            f" batches {min(marks)} to {max(marks)} are. Ask sooner, or pass a larger keep_states"
+            " to DataLoader"
+        )
 
     def _oldest(self, now: Reached) -> int:
         """Return the fewest steps behind which the position follows from their number."""

@@ -169,6 +169,27 @@ class LoaderState:
             "fit": self._fit(sampler, batch_sampler),
         }
 
+    def before(
+        self,
+        number: int,
+        of_epoch: int | None,
+        sampler: Any,
+        batch_sampler: Any,
+        draw_first: Callable[[], None],
+    ) -> dict[str, Any] | None:
+        """Return the state before a step of an epoch; see `Engine.state_before`."""
+        for progress in (self._progress, self._former) if self.pending is None else ():
+            if progress is None or of_epoch not in (None, progress.epoch):
+                continue
+            if progress is self._progress and not progress.is_known:
+                draw_first()
+            with progress.lock:
+                progress.count()
+                batches, mark = progress.begin_of(number)
+            at = Reached(number, batches, mark, [], None, 0)
+            return {**self._head(sampler, batch_sampler), **self._open_state(progress, at)}
+        return None
+
     def step_size(self, batch_sampler: Any) -> int | None:
         """Return how many batches each step has; None: the batch sampler decides it each time."""
         if isinstance(batch_sampler, StepBatches):

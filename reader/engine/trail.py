@@ -68,6 +68,13 @@ class Trail:
         """The fewest steps behind which the position is known."""
         return self._lots[0][1] - 1 if self._lots else self._table.steps
 
+    def marks(self) -> dict[int, Any]:
+        """Return the marks of the order at the positions that are kept, by their batches."""
+        if self._table.marks is not None:
+            return dict(self._table.marks)
+        found = {before.batches: before.mark for before, _, _ in self._lots}
+        return found | {task.number + 1: task.mark for _, _, lot in self._lots for task in lot}
+
     def at(self, steps: int, now: Reached) -> Reached:
         """Return the position behind so many steps, from `oldest` on; `now`: the newest one."""
         lots = list(self._lots)
