@@ -17,6 +17,7 @@ from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
+from reader.data.fingerprint import fingerprint_of, told_differences
 from reader.engine.plain_state import REMEDY, check_plain
 from reader.engine.progress import Progress
 from reader.engine.trail import Reached
@@ -85,6 +86,8 @@ class LoaderState:
         self._former: Progress | None = None  # of the one before
         self._resumed: dict[str, Any] | None = None  # the state that it began with
         self.pending: dict[str, Any] | None = None  # loaded; no iterator has begun with it yet
+        # what the dataset is, with the length that it had when it was asked
+        self._data: tuple[int | None, dict[str, Any]] | None = None
 
     @property
     def progress(self) -> Progress | None:
@@ -263,8 +266,12 @@ class LoaderState:
         own = config.batch_sampler is not None
         batching = batching_of(batch_sampler) if own else None
         source = sampler if batching is None else batching.sampler
+        length = _length(config.dataset) if self._kind == "map" else None
+        if self._data is None or self._data[0] != length:
+            self._data = length, fingerprint_of(config.dataset)
         return {
-            "length": _length(config.dataset) if self._kind == "map" else None,
+            "data": copy.deepcopy(self._data[1]),
+            "length": length,
             "batch_size": None if own else config.batch_size,
             "batch_sampler": type(batch_sampler).__qualname__ if own else None,
             "sampler": None if source is None else type(source).__qualname__,
@@ -440,6 +447,8 @@ class LoaderState:
 
     def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
         for name, value in own.items():
+            if name == "data":
+                continue  # states of earlier versions lack it: see `_check_data`
             if name not in state["fit"]:
                 raise StateError(f"fit in the state lacks {name}. {REMEDY}")
             was = state["fit"][name]
@@ -450,6 +459,19 @@ class LoaderState:
             if name == "batch_size" and self._can_resize(was, state):
                 continue
             raise _unlike(name, was, value)
+        self._check_data(state)
+
+    def _check_data(self, state: dict[str, Any]) -> None:
+        """Refuse a position in other data than those of this loader."""
+        was, own = state["fit"].get("data"), self._data
+        if was is None or own is None or was == own[1] or state["batches"] == 0:
+            return  # a new epoch sees the current dataset
+        raise StateError(
+            "this state cannot be resumed: the data are not those that it was saved with:"
+            f" {told_differences(was, own[1])}. Load it into a loader with the former data, or"
+            " begin the epoch anew by set_epoch, without the state. If they give the same samples"
+            " in the same order, delete data from fit in the state"
+        )
 
     def _can_resize(self, was: Any, state: dict[str, Any]) -> bool:
         """Whether the batch size may differ: the position is known in samples."""

@@ -189,6 +189,7 @@ class SavedEpoch:
         own, fit = engine.state_dict(), self._engine_state.get("fit")
         if not isinstance(fit, dict) or own["kind"] != "map" or "sampler" not in fit:
             return
+        fit = {**fit, "data": own["fit"]["data"]}  # states of earlier versions lack it
         if fit == own["fit"] and _generators(self._engine_state) == _generators(own):
             return  # the sampler is the same: it goes on from the generators that were saved
         if {**fit, "sampler": None} == {**own["fit"], "sampler": None}:
