@@ -232,6 +232,9 @@ class LoaderConfig:
         STATES,
         _or_none(_number(0, "0 or None takes no state; batches are then drawn again.")),
     )
+    keep_states: int = _option(
+        64, STATES, _number(0, "It is how many batches back state_dict(trained=) can go.")
+    )
     on_error: str = _option("raise", LOADERS, as_on_error, "torch")
     error_budget: int | float = _option(ERROR_BUDGET, FAILURES, as_budget, "torch")
     quarantine: str | None = _option(None, FAILURES, as_quarantine, "torch")
@@ -318,9 +321,14 @@ class LoaderConfig:
             ahead += max(2, self.reader_buffer_size) * len(self.places)
         return ahead
 
+    @property
+    def step_size(self) -> int:
+        """How many batches a step has, unless the batch sampler decides it: one for each place."""
+        return len(self.places)
+
     def steps(self, batches: int) -> int:
-        """Return the number of steps of so many batches: a step has one for each place."""
-        places = len(self.places)
+        """Return the number of steps of so many batches."""
+        places = self.step_size
         return -(-batches // places) if self.drop_last_group is False else batches // places
 
     @property

@@ -143,6 +143,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         snapshot_every_n_steps: take the state of a dataset or sampler with `state_dict` once per so
             many batches; a resume draws again the batches since the last state. 0 or None: a resume
             draws all batches again.
+        keep_states: how many batches back `state_dict(trained=)` can go, where the position of a
+            batch does not follow from its number; 0: it cannot.
         on_error: what becomes of a sample whose fetching raises an exception: "raise": that is
             raised in the place of its batch; "skip": the batch goes without it; "replace": another
             sample of the batch takes its place, which follows from seed, epoch and index, so that
@@ -211,6 +213,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         pin_limit: int | None = None,
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
+        keep_states: int = 64,
         on_error: Literal["raise", "skip", "replace"] = "raise",
         error_budget: float | None = None,
         quarantine: str | os.PathLike[str] | None = None,

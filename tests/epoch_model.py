@@ -84,6 +84,7 @@ class Setting:
         flights_limit: most tasks that a worker has.
         every: a worker sends its state with each batch whose number it divides; 0: never.
         starts: workers are sent an EpochStart; 2: and send the state that they begin with.
+        keep: how many steps back a state can be saved.
     """
 
     workers: int = 2
@@ -101,6 +102,7 @@ class Setting:
     every: int = 0
     starts: int = 0
     drops_last: bool = False
+    keep: int = 0
 
     @property
     def is_stream(self) -> bool:
@@ -648,7 +650,13 @@ class Run:
         if setting.tolerates:
             config: Any = SimpleNamespace(error_budget=10**6, batch_size=1, on_error="skip")
             failures = EpochFailures(self.owner, config, 0, 0, None)  # type: ignore[arg-type]
-        self.progress = progress = Progress(0, {}, table, at, None, failures)
+        is_fixed = setting.sampler != "shards" or setting.is_stream
+        self.progress = progress = Progress(
+            0, {}, table, at, None, failures,
+            step_size=setting.places if is_fixed else None,
+            steps=None if state is None else state["steps"],
+            keep=setting.keep,
+        )  # fmt: skip
         workers = progress.worker_cursors
         start_of = None
         if setting.starts or (state is not None and workers is not None):
@@ -728,15 +736,16 @@ class Run:
             raise ConversionError(item.seq)
         return item.batch
 
-    def save(self) -> dict[str, Any]:
-        """Return the state as JSON holds it."""
+    def save(self, steps: int | None = None) -> dict[str, Any]:
+        """Return the state as JSON holds it; `steps`: that behind so many."""
         if not self.progress.is_known:
             self.epoch.draw_first()
         self.progress.count()
         progress = self.progress
-        batches, mark, beyond, workers = progress.position()
+        at = progress.reached() if steps is None else progress.behind(steps)
+        done, batches, mark, beyond, workers, _ = at
         state: dict[str, Any] = {
-            "batches": batches, "samples": None, "order": None, "beyond": [],
+            "steps": done, "batches": batches, "samples": None, "order": None, "beyond": [],
             **({"workers": None} if workers is None else workers.to_json()),
         }  # fmt: skip
         if progress.origin is not None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from reader.checks import described, refuse_text
 from reader.data.dataset import Dataset
+from reader.data.fingerprint import fingerprint_of
 from reader.data.iterable import IterableDataset, is_iterable_dataset
 from reader.data.wrapped import fetch_located, fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
@@ -60,6 +61,12 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
     def __getitem__(self, index: int, /) -> tuple[Any, ...]:
         return tuple([tensor[index] for tensor in self.tensors])
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return the rows' shapes and dtypes; see `fingerprint_of`."""
+        fields = [f"{each.dtype} {list(each.shape[1:])}" for each in self.tensors]
+        count = len(self) if samples is None else samples
+        return {"kind": "TensorDataset", "samples": count, "fields": fields}
 
     def __len__(self) -> int:
         return _row_count(self.tensors[0], 0)
@@ -160,6 +167,15 @@ class ConcatDataset(Dataset[T_co]):
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return what the datasets are, one after the other; see `fingerprint_of`."""
+        count = len(self) if samples is None else samples
+        parts, ends = [], [0, *self.cumulative_sizes]
+        for dataset, begin, end in zip(self.datasets, ends[:-1], ends[1:], strict=True):
+            if begin < count:
+                parts.append(fingerprint_of(dataset, None if end <= count else count - begin))
+        return {"kind": "ConcatDataset", "samples": count, "of": parts}
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the number of the epoch to the wrapped datasets that have `set_epoch`."""

@@ -17,6 +17,7 @@ import numpy as np
 from reader.checks import as_int, described, refuse_mask, refuse_text
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
+from reader.data.fingerprint import digest_of, fingerprint_of
 from reader.data.wrapped import fetch_many, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.random.seeds import order_rng
@@ -51,6 +52,12 @@ class Subset(Dataset[T_co]):
         refuse_mask(indices)
         self.dataset = dataset
         self.indices = indices
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return a digest of the indices, and what they are indices of; see `fingerprint_of`."""
+        count = len(self.indices) if samples is None else samples
+        facts = {"kind": "Subset", "samples": count, "indices": digest_of(self.indices[:count])}
+        return {**facts, "of": fingerprint_of(self.dataset)}
 
     def __getitem__(self, index: int, /) -> T_co:
         sample: T_co = self.dataset[self.indices[index]]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from reader._core.interpreter.own_attribute import own_attribute
 from reader.errors import SampleIndexError
 
-__all__ = ["fetch_located", "fetch_many", "if_any_has", "own_of_all", "set_epoch_of"]
+__all__ = ["datasets_in", "fetch_located", "fetch_many", "if_any_has", "own_of_all", "set_epoch_of"]
 
 _DEEPEST = 16  # datasets within datasets
 
@@ -74,13 +74,19 @@ def own_of_all(dataset: Any, name: str, kind: type[_Value]) -> list[_Value]:
         name: of the attribute.
         kind: its type: others are left out.
     """
-    found: dict[int, _Value] = {}
+    values = [own_attribute(each, name, None) for each in datasets_in(dataset)]
+    return list({id(value): value for value in values if isinstance(value, kind)}.values())
+
+
+def datasets_in(dataset: Any) -> list[Any]:
+    """Return a dataset and those that it wraps: its `dataset`, or its `datasets`; outermost first.
+
+    No code of a dataset runs.
+    """
+    found: dict[int, Any] = {}
     inner, deeper = [dataset], 0
     while inner and deeper < _DEEPEST:
-        for each in inner:
-            value = own_attribute(each, name, None)
-            if isinstance(value, kind):
-                found[id(value)] = value
+        found.update((id(each), each) for each in inner)
         inner = [part for each in inner for part in _wrapped_by(each)]
         deeper += 1
     return list(found.values())

@@ -44,7 +44,7 @@ from reader.engine.stream_source import StreamSource
 from reader.engine.supervisor import Supervisor
 from reader.engine.task_source import TaskSource
 from reader.engine.worker_cursors import WorkerCursors
-from reader.errors import ReaderError
+from reader.errors import ConfigError, ReaderError
 from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
 from reader.orders.base_sampler import batching_of
@@ -275,7 +275,8 @@ class Engine(Finalized):
         """Open an epoch whose batches this thread makes, with only what usual steps need."""
         table = TaskTable(1, 0, self.config.in_order)
         turn = 0 if self._policy.dispatch.is_round_robin else None
-        progress = Progress(epoch, self._carried_epochs(), table, start.at, turn)
+        keep = self.config.keep_states
+        progress = Progress(epoch, self._carried_epochs(), table, start.at, turn, keep=keep)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
@@ -351,7 +352,17 @@ class Engine(Finalized):
             failures = self.failed.epoch(epoch, start.failed, keys)
         is_turn = self._policy.dispatch.is_round_robin and not config.is_iterable
         turn = self._next_turn(start) if is_turn else None
-        return Progress(epoch, self._carried_epochs(), table, start.at, turn, failures)
+        return Progress(
+            epoch,
+            self._carried_epochs(),
+            table,
+            start.at,
+            turn,
+            failures,
+            step_size=self._state.step_size(self.batch_sampler),
+            steps=start.steps,
+            keep=config.keep_states,
+        )
 
     def _carried_epochs(self) -> dict[str, int]:
         return carried_epochs(
@@ -468,17 +479,62 @@ class Engine(Finalized):
 
     # -- state -----------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the engine: the position of the last batch delivered."""
+    def state_dict(self, trained: Any = None, epoch: Any = None) -> dict[str, Any]:
+        """Return the state of the engine: the position of the last batch delivered.
+
+        Args:
+            trained: the position behind so many steps instead; see `EngineFace.state_dict`.
+            epoch: of which epoch.
+
+        Raises:
+            ConfigError, ConfigTypeError: `trained` or `epoch` is no count, or is not known.
+        """
+        if trained is not None:
+            remedy = "It counts the batches of the epoch, from its beginning, that were trained."
+            trained = as_int("trained", trained, low=0, remedy=remedy)
+        if epoch is not None:
+            epoch = as_int("epoch", epoch, low=0, remedy="It is the epoch that trained= counts in.")
+            if trained is None:
+                raise ConfigError(
+                    f"epoch={epoch} says in which epoch trained= counts batches. Pass trained=, or"
+                    " leave it out"
+                )
         self._give_way()
         prefetched: Progress | None = None
         if self._prefetched is not None:
             ahead = self._prefetched.batches.epoch
             ahead.note_initial_states()
             prefetched = ahead.progress
-        return self._state.save(
-            self.epoch, self.sampler, self.batch_sampler, self._draw_first, prefetched
-        )
+        samplers = self.sampler, self.batch_sampler
+        first = self._draw_first
+        return self._state.save(self.epoch, *samplers, first, prefetched, trained, epoch)
+
+    def state_before(self, number: int, epoch: int | None) -> dict[str, Any] | None:
+        """Return the state before a step, whatever was delivered; see `replay`.
+
+        Args:
+            number: of the step in its epoch.
+            epoch: None: the one that was begun last.
+
+        Returns:
+            None: this epoch is none of the two that were begun last.
+
+        Raises:
+            ConfigError: the order does not tell where the step begins.
+        """
+        samplers = self.sampler, self.batch_sampler
+        return self._state.before(number, epoch, *samplers, self._draw_first)
+
+    @property
+    def pending_state(self) -> dict[str, Any] | None:
+        """The state that the next iterator begins with; None: none was loaded."""
+        return self._state.pending
+
+    def twin(self, config: LoaderConfig, sampler: Any, batch_sampler: Any) -> Engine:
+        """Return an engine with other options and samplers that has the seeds of this one."""
+        made = Engine(config, self._policy, sampler, batch_sampler, self._base_seed)
+        made.order_seed = self.order_seed
+        return made
 
     def draws_state(self) -> Any:
         """Return the state of `draws` after the draws of the epoch that `state_dict` describes."""
@@ -528,7 +584,7 @@ class Engine(Finalized):
         if progress is None or progress.origin is None:
             return self.epoch, 0
         origin = progress.origin
-        return origin.fixed.get("epoch", progress.epoch), origin.taken(progress.position()[0])
+        return origin.fixed.get("epoch", progress.epoch), origin.taken(progress.batches)
 
     def counts(self) -> dict[str, Any]:
         """Return those of `stats` that this process and its memory have: it waits for nobody."""

@@ -304,6 +304,8 @@ class Epoch:
             self._dispatcher.hand(task)  # the exception of its step was raised before
             return None
         self._pass_step_batches(task)
+        if self._stage.places > 1 and not self._stage.has_step_batches:
+            self.progress.note_raised(task)
         return Made(error, task, is_error=True)
 
     def _pass_step_batches(self, task: Task) -> None:

@@ -16,6 +16,7 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample
+from reader.engine.made_again import make_again
 from reader.errors import ConfigTypeError
 
 __all__ = ["EngineFace", "as_grace", "engine_of"]
@@ -105,15 +106,40 @@ class EngineFace:
         """How often a loop over an epoch runs: the batches divided by the number of places."""
         return self._engine.config.steps(len(self))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: int | None = None, *, epoch: int | None = None) -> dict[str, Any]:
         """Return the loader's position: `load_state_dict` of another loader resumes there.
 
         The position is after the last batch that the newest iterator delivered, whatever was made
         ahead; an exception in a batch's place counts as that batch. After the loop it is the
         beginning of the next epoch. JSON can hold the state if it can hold the states of your own
         samplers and datasets. Its size and its cost do not depend on the position.
+
+        A program that trains later than it takes batches, such as a pipeline or one that
+        accumulates gradients, says how many it has trained: see docs/checkpoints.md.
+
+        Args:
+            trained: return the position after so many batches of the epoch, counted from its
+                beginning, also where the epoch was resumed; with several places, after so many
+                steps. From 0 to as many as were delivered. The orders of this package know every
+                position; other orders, iterable datasets and loaders with `on_error` or
+                `in_order=False` know the last `keep_states`. None: what was delivered is trained.
+            epoch: the epoch in which `trained` counts: the one that began last, or the one before.
+                None: the one that began last, also after its end.
+
+        Raises:
+            ConfigError: so many batches were not delivered, or their position is not known.
+            ConfigTypeError: `trained` or `epoch` is no int.
+
+        >>> from reader import DataLoader
+        >>> loader = DataLoader(range(10), batch_size=2)
+        >>> batches = iter(loader)
+        >>> ahead = [next(batches) for _ in range(4)]  # of which the first is trained
+        >>> again = DataLoader(range(10), batch_size=2)
+        >>> again.load_state_dict(loader.state_dict(trained=1))
+        >>> next(iter(again)).tolist()
+        [2, 3]
         """
-        return self._engine.state_dict()
+        return self._engine.state_dict(trained, epoch)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next `iter()` resume where `state` was saved; a live iterator is not changed.
@@ -126,6 +152,35 @@ class EngineFace:
                 then. While iterating: the sampler does not repeat its order.
         """
         self._engine.load_state_dict(state)
+
+    def replay(self, n: int, *, epoch: int | None = None) -> Any:
+        """Make batch `n` of an epoch once more, in this thread: for a debugger, or after an error.
+
+        It has the same samples and, where the loader has a `seed`, the same random augmentation,
+        bit for bit. Iterators, workers, epoch and position of the loader stay as they are. Samplers
+        are copied for it, and the dataset if it has an epoch; `worker_init_fn` is not called. Made
+        so, a batch may fail again: what the dataset raises is raised here.
+
+        Args:
+            n: the number of the batch in its epoch, from 0, as exceptions tell it and `enumerate`
+                counts; of the step, with several places. Orders that are drawn again know the last
+                `keep_states` batches, all others every batch.
+            epoch: its number, as exceptions tell it. None: the one that began last, or that of a
+                loaded state. Where the loader, or its sampler, has a seed, also one that it has not
+                begun.
+
+        Raises:
+            ConfigError: the place of this batch in the order cannot be found, the epoch has no such
+                batch, or the dataset is iterable or has a state.
+            ConfigTypeError: `n` or `epoch` is no int.
+
+        >>> from reader import DataLoader
+        >>> loader = DataLoader(range(10), batch_size=2, shuffle=True, seed=1)
+        >>> batches = list(loader)
+        >>> loader.replay(3).tolist() == batches[3].tolist()
+        True
+        """
+        return make_again(self._engine, n, epoch)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy gets: options and epoch, and neither workers nor batches."""

@@ -17,16 +17,19 @@ from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
+from reader.data.fingerprint import fingerprint_of, told_differences
 from reader.engine.plain_state import REMEDY, check_plain
 from reader.engine.progress import Progress
+from reader.engine.trail import Reached
 from reader.engine.worker_cursors import WorkerCursor, WorkerCursors
-from reader.errors import StateError, got, shown
+from reader.errors import ConfigError, StateError, got, shown
 from reader.orders.base_sampler import batching_of, has_state, state_of
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
+from reader.orders.step_batches import StepBatches
 from reader.worker.worker_state import sends_snapshots
 
-__all__ = ["LoaderState", "ResumePoint", "batches_of"]
+__all__ = ["LoaderState", "ResumePoint", "batches_of", "check_begun"]
 
 _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
@@ -46,6 +49,7 @@ class ResumePoint(NamedTuple):
         beyond: batches after `at` that were delivered as well.
         is_resumed: workers are sent their cursors.
         failed: how many samples of the epoch have failed.
+        steps: how many steps of the epoch come before; None: as many as its batches make.
     """
 
     base_seed: int
@@ -56,6 +60,7 @@ class ResumePoint(NamedTuple):
     beyond: tuple[int, ...] = ()
     is_resumed: bool = False
     failed: int = 0
+    steps: int | None = None
 
 
 class LoaderState:
@@ -78,8 +83,11 @@ class LoaderState:
         )
         self.base_seed = base_seed
         self._progress: Progress | None = None  # of the iterator that the user got last
+        self._former: Progress | None = None  # of the one before
         self._resumed: dict[str, Any] | None = None  # the state that it began with
         self.pending: dict[str, Any] | None = None  # loaded; no iterator has begun with it yet
+        # what the dataset is, with the length that it had when it was asked
+        self._data: tuple[int | None, dict[str, Any]] | None = None
 
     @property
     def progress(self) -> Progress | None:
@@ -101,6 +109,8 @@ class LoaderState:
         batch_sampler: Any,
         draw_first: Callable[[], None],
         prefetched: Progress | None,
+        trained: int | None = None,
+        of_epoch: int | None = None,
     ) -> dict[str, Any]:
         """Return the state of the loader.
 
@@ -110,11 +120,25 @@ class LoaderState:
             batch_sampler: the loader's.
             draw_first: has the open epoch draw its first batch of indices, unless it has.
             prefetched: the position in the next epoch, where it was begun ahead.
+            trained: return the state behind so many steps; None: behind the last one.
+            of_epoch: of which epoch they are; None: of the one that was begun last.
+
+        Raises:
+            ConfigError: the position behind `trained` steps is not known.
         """
+        progress, resumed = self.progress, self._resumed
+        chosen = None
+        if trained is not None:
+            chosen = self._chosen(trained, of_epoch, epoch, batch_sampler)
+        if chosen is not None and trained is not None:
+            if chosen is progress and not chosen.is_known:
+                draw_first()
+            if chosen.is_known:
+                return self._state_behind(chosen, trained, sampler, batch_sampler)
+            chosen.behind(trained)  # raises unless it is the position of the state below
         if self.pending is not None:
             return copy.deepcopy(self.pending)
         config = self._config
-        progress, resumed = self.progress, self._resumed
         if progress is not None and progress.is_finished and prefetched is not None:
             self.follow(prefetched)
             progress, resumed = prefetched, None
@@ -123,48 +147,115 @@ class LoaderState:
             draw_first()
             if not progress.is_known and resumed is not None:
                 return copy.deepcopy(resumed)  # dropped before anything was drawn
-        state: dict[str, Any] = {
+        if progress is not None and is_open and progress.is_known:
+            return self._state_behind(progress, None, sampler, batch_sampler)
+        state = self._head(sampler, batch_sampler)
+        state.update(epoch=epoch, batches=0, samples=0, turn=None, beyond=[])
+        if progress is not None and is_open:  # a sampler may have counted its epoch already
+            state.update(epoch=progress.epoch, epochs=dict(progress.epochs))
+        else:
+            carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
+            state["epochs"] = carried_epochs(**carriers, sampler=sampler)
+        cursors = self._cursors_between()
+        if not config.is_iterable:
+            origin = None if progress is None else progress.origin
+            state["order"] = boundary_state(batches_of(sampler, batch_sampler), origin)
+        return {**state, **(_NO_WORKERS if cursors is None else cursors.to_json())}
+
+    def _head(self, sampler: Any, batch_sampler: Any) -> dict[str, Any]:
+        """Return the entries that do not depend on the position."""
+        return {
             "reader": _FORMAT,
             "kind": self._kind,
-            "seed": config.seed,
+            "seed": self._config.seed,
             "base_seed": self.base_seed,
             "fit": self._fit(sampler, batch_sampler),
         }
-        if progress is None or not is_open or not progress.is_known:
-            state.update(epoch=epoch, batches=0, samples=0, turn=None, beyond=[])
-            if progress is not None and is_open:  # a sampler may have counted its epoch already
-                state.update(epoch=progress.epoch, epochs=dict(progress.epochs))
-            else:
-                carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
-                state["epochs"] = carried_epochs(**carriers, sampler=sampler)
-            cursors = self._cursors_between()
-            if not config.is_iterable:
-                origin = None if progress is None else progress.origin
-                state["order"] = boundary_state(batches_of(sampler, batch_sampler), origin)
-        else:
-            with progress.lock:  # another thread may iterate meanwhile
-                return {**state, **self._open_state(progress)}
-        return {**state, **(_NO_WORKERS if cursors is None else cursors.to_json())}
 
-    def _open_state(self, progress: Progress) -> dict[str, Any]:
-        """Return the entries for an epoch that is begun and not finished."""
-        progress.count()
-        batches, mark, beyond, cursors = progress.position()
+    def before(
+        self,
+        number: int,
+        of_epoch: int | None,
+        sampler: Any,
+        batch_sampler: Any,
+        draw_first: Callable[[], None],
+    ) -> dict[str, Any] | None:
+        """Return the state before a step of an epoch; see `Engine.state_before`."""
+        for progress in (self._progress, self._former) if self.pending is None else ():
+            if progress is None or of_epoch not in (None, progress.epoch):
+                continue
+            if progress is self._progress and not progress.is_known:
+                draw_first()
+            with progress.lock:
+                progress.count()
+                batches, mark = progress.begin_of(number)
+            at = Reached(number, batches, mark, [], None, 0)
+            return {**self._head(sampler, batch_sampler), **self._open_state(progress, at)}
+        return None
+
+    def step_size(self, batch_sampler: Any) -> int | None:
+        """Return how many batches each step has; None: the batch sampler decides it each time."""
+        if isinstance(batch_sampler, StepBatches):
+            return batch_sampler.step_size
+        return self._config.step_size
+
+    def _chosen(
+        self, trained: int, of_epoch: int | None, epoch: int, batch_sampler: Any
+    ) -> Progress | None:
+        """Return the progress whose steps `trained` counts; None: of an epoch without any.
+
+        Raises:
+            ConfigError: this epoch, or so many steps of one that was not begun, are not known.
+        """
+        progress, state = self._progress, self.pending
+        if state is None and progress is not None and of_epoch in (None, progress.epoch):
+            return progress
+        former = self._former if state is None else None
+        if former is not None and former.epoch == of_epoch and former.is_known:
+            return former
+        had = 0
+        if state is not None:
+            epoch, steps = state["epoch"], self._steps(state)
+            size = self.step_size(batch_sampler) or 1
+            had = self._position(state).batches // size if steps is None else steps
+        if of_epoch not in (None, epoch):
+            raise ConfigError(
+                f"epoch={of_epoch} is not known: this loader knows the positions of the two epochs"
+                f" that it began last. It is before epoch {epoch}. Ask for the state of an epoch"
+                " before the second one after it begins"
+            )
+        check_begun(trained, had, epoch)
+        return None
+
+    def _state_behind(
+        self, progress: Progress, steps: int | None, sampler: Any, batch_sampler: Any
+    ) -> dict[str, Any]:
+        """Return the state within an epoch that is begun; None: behind the last step."""
+        head = self._head(sampler, batch_sampler)
+        with progress.lock:  # another thread may iterate meanwhile
+            progress.count()
+            at = progress.reached() if steps is None else progress.behind(steps)
+            return {**head, **self._open_state(progress, at)}
+
+    def _open_state(self, progress: Progress, at: Reached) -> dict[str, Any]:
+        """Return the entries for a position within an epoch that is begun."""
         state: dict[str, Any] = {
             "epoch": progress.epoch,
             "epochs": dict(progress.epochs),
-            "batches": batches,
+            "batches": at.batches,
             "samples": None,
             "turn": None,
             "beyond": [],
         }
+        if at.steps != progress.steps_of(at.batches + len(at.beyond)):
+            state["steps"] = at.steps
         if progress.origin is not None:
-            state.update(turn=progress.turn_at(batches, self._num_workers), beyond=beyond)
-            state["samples"] = progress.origin.samples(batches)
-            state["order"] = progress.origin.state(batches, mark)
+            state.update(turn=progress.turn_at(at.batches, self._num_workers), beyond=at.beyond)
+            state["samples"] = progress.origin.samples(at.batches)
+            state["order"] = progress.origin.state(at.batches, at.mark)
         if progress.failures is not None:
-            state["failed"] = progress.failures.count
-        return {**state, **(_NO_WORKERS if cursors is None else cursors.to_json())}
+            state["failed"] = at.failed
+        return {**state, **(_NO_WORKERS if at.cursors is None else at.cursors.to_json())}
 
     @property
     def _kind(self) -> str:
@@ -175,8 +266,12 @@ class LoaderState:
         own = config.batch_sampler is not None
         batching = batching_of(batch_sampler) if own else None
         source = sampler if batching is None else batching.sampler
+        length = _length(config.dataset) if self._kind == "map" else None
+        if self._data is None or self._data[0] != length:
+            self._data = length, fingerprint_of(config.dataset)
         return {
-            "length": _length(config.dataset) if self._kind == "map" else None,
+            "data": copy.deepcopy(self._data[1]),
+            "length": length,
             "batch_size": None if own else config.batch_size,
             "batch_sampler": type(batch_sampler).__qualname__ if own else None,
             "sampler": None if source is None else type(source).__qualname__,
@@ -223,6 +318,7 @@ class LoaderState:
             tuple(state["beyond"]),
             is_resumed=True,
             failed=state.get("failed", 0),
+            steps=self._steps(state),
         )
 
     def follow(self, prefetched: Progress) -> None:
@@ -241,17 +337,27 @@ class LoaderState:
 
     def begun(self, progress: Progress) -> None:
         """Note the iterator that the user got."""
-        self._progress, self._resumed = progress, self.pending
+        self._former, self._progress = self._progress, progress
+        self._resumed = self.pending
         self.pending = None
 
     def _position(self, state: dict[str, Any]) -> Position:
         if self._kind == "iterable":
             return Position(state["batches"], None)
-        size, samples = self._config.samples_per_batch, state["samples"]
-        was = state["fit"]["batch_size"] or 1
-        if samples is None or was == size:
+        samples = state["samples"]
+        if samples is None or self._is_of_size(state):
             return Position(state["batches"], samples)
-        return Position(samples // size, samples)
+        return Position(samples // self._config.samples_per_batch, samples)
+
+    def _is_of_size(self, state: dict[str, Any]) -> bool:
+        """Whether the batches of a state have the size of those of this loader."""
+        return bool((state["fit"]["batch_size"] or 1) == self._config.samples_per_batch)
+
+    def _steps(self, state: dict[str, Any]) -> int | None:
+        """Return how many steps come before a state; None: as many as its batches make."""
+        early = len(state["beyond"])
+        steps = state["batches"] + early if early else None
+        return state.get("steps", steps) if self._is_of_size(state) else None
 
     # -- loading ---------------------------------------------------------------------------------
 
@@ -283,7 +389,7 @@ class LoaderState:
             each.set_epoch(epoch)
         self.base_seed = taken["base_seed"]
         self.pending = taken
-        self._progress = None
+        self._progress = self._former = None
         return int(taken["epoch"])
 
     def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
@@ -302,10 +408,11 @@ class LoaderState:
         for name, own in (("kind", self._kind), ("seed", self._config.seed)):
             if state[name] != own:
                 raise _unlike(name, state[name], own)
-        if not _is_count(state.get("failed", 0)):
-            raise StateError(
-                f"failed in the state must be a count, got {got(state['failed'])}. {REMEDY}"
-            )
+        for name in ("failed", "steps"):
+            if not _is_count(state.get(name, 0)):
+                raise StateError(
+                    f"{name} in the state must be a count, got {got(state[name])}. {REMEDY}"
+                )
         if state.get("spare") is not None:
             raise StateError(
                 "this state cannot be resumed: it was saved with on_error='skip' by a version that"
@@ -340,6 +447,8 @@ class LoaderState:
 
     def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
         for name, value in own.items():
+            if name == "data":
+                continue  # states of earlier versions lack it: see `_check_data`
             if name not in state["fit"]:
                 raise StateError(f"fit in the state lacks {name}. {REMEDY}")
             was = state["fit"][name]
@@ -350,6 +459,19 @@ class LoaderState:
             if name == "batch_size" and self._can_resize(was, state):
                 continue
             raise _unlike(name, was, value)
+        self._check_data(state)
+
+    def _check_data(self, state: dict[str, Any]) -> None:
+        """Refuse a position in other data than those of this loader."""
+        was, own = state["fit"].get("data"), self._data
+        if was is None or own is None or was == own[1] or state["batches"] == 0:
+            return  # a new epoch sees the current dataset
+        raise StateError(
+            "this state cannot be resumed: the data are not those that it was saved with:"
+            f" {told_differences(was, own[1])}. Load it into a loader with the former data, or"
+            " begin the epoch anew by set_epoch, without the state. If they give the same samples"
+            " in the same order, delete data from fit in the state"
+        )
 
     def _can_resize(self, was: Any, state: dict[str, Any]) -> bool:
         """Whether the batch size may differ: the position is known in samples."""
@@ -385,6 +507,24 @@ def _unlike(name: str, was: Any, own: Any) -> StateError:
         f"this state cannot be resumed: {name} was {was!r} when it was saved, and this loader has"
         f" {own!r}. {REMEDY}"
     )
+
+
+def check_begun(trained: Any, had: Any, epoch: int) -> None:
+    """Check `trained` in an epoch that this loader has handed out no batch of.
+
+    Args:
+        trained: of `state_dict`.
+        had: how many steps an earlier run had.
+        epoch: its number.
+
+    Raises:
+        ConfigError: it is another number.
+    """
+    if trained not in (None, had):
+        raise ConfigError(
+            f"trained={shown(trained)} is not known: this loader has handed out no batch of epoch"
+            f" {epoch} yet, which begins behind batch {had}. Pass trained={had}"
+        )
 
 
 def batches_of(sampler: Any, batch_sampler: Any) -> Any:

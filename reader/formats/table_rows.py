@@ -184,6 +184,15 @@ class TableRows(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return self._file.form.rows
 
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return the fields' dtypes and shapes; see `fingerprint_of`."""
+        fields = [
+            f"{name}: {array.dtype} {list(array.shape[1:])}"
+            for name, array in zip(self.fields, self.arrays, strict=True)
+        ]
+        count = len(self) if samples is None else samples
+        return {"kind": "TableRows", "samples": count, "fields": fields}
+
     def __getitem__(self, index: int, /) -> dict[str, Any]:
         """Return the sample at `index`; a negative one counts from the end."""
         place, count = operator.index(index), self._file.form.rows

@@ -171,6 +171,18 @@ class TokenWindows(Dataset[Any]):
     def __len__(self) -> int:
         return self._count
 
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return what a window is; see `fingerprint_of`."""
+        facts = {
+            "kind": "TokenWindows",
+            "samples": self._count if samples is None else samples,
+            "length": self.length,
+            "stride": self.stride,
+            "targets": self.targets,
+        }
+        # a window's number follows from how many there are
+        return facts if self._order is None else {**facts, "shuffled": self._count}
+
     def __getitem__(self, index: int, /) -> Any:
         """Return the sample at `index`; a negative one counts from the end."""
         if self.arrays:

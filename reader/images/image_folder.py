@@ -23,6 +23,7 @@ from reader.caching.identity import Identity
 from reader.caching.sample_cache import SampleCache
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
+from reader.data.fingerprint import digest_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.compose import Compose
 from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCrop
@@ -375,6 +376,15 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             self._sources.fetch(indices)
         else:
             read_ahead([self._samples[index][0] for index in indices])
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return a digest of the files' names and classes; see `fingerprint_of`."""
+        count = len(self.samples) if samples is None else samples
+        known = self.samples[:count]
+        names = [path[len(str(self.root)) :].strip("/") for path, _ in known]
+        digest = digest_of(names, [number for _, number in known])
+        facts = {"kind": "ImageFolder", "samples": count, "classes": len(self.classes)}
+        return {**facts, "files": digest}
 
     def __len__(self) -> int:
         return len(self._samples)

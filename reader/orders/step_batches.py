@@ -46,6 +46,8 @@ class StepBatches:
         batch_sampler: yields steps; iterated over anew for each epoch.
     """
 
+    step_size: int | None = None  # how many batches each step has; None: it differs
+
     def __init__(self, batch_sampler: Any) -> None:
         self.batch_sampler = as_reiterable("batch_sampler", batch_sampler)
 
@@ -74,6 +76,11 @@ class StepBatches:
 
 class SeekableStepBatches(StepBatches):
     """Yields the batches of a seekable batch sampler whose steps all have `num_shards` batches."""
+
+    @property
+    def step_size(self) -> int:  # type: ignore[override]
+        """How many batches each step has."""
+        return int(self.batch_sampler.num_shards)
 
     def iter_from(self, position: int) -> Iterator[list[Any]]:
         """Iterate over the batches from `position` on, without drawing those before."""

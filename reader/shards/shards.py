@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import operator
 import os
+import posixpath
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 
 from reader.checks import as_bool, as_folder, as_int, described
 from reader.data.dataset import ShardedDataset
+from reader.data.fingerprint import digest_of, fingerprint_of
 from reader.errors import ConfigError, DatasetError, SampleIndexError
 from reader.images.compose import Compose
 from reader.images.encoded_image import require_decoders
@@ -188,6 +190,18 @@ class Shards(ShardedDataset[Any]):
             shards = np.searchsorted(self._set.starts.view(np.ndarray), firsts, "right") - 1
             found.append([self._set.file(shard) for shard in dict.fromkeys(shards.tolist())])
         return found
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return a digest of the shards' names, sizes and lengths; see `fingerprint_of`."""
+        count = len(self) if samples is None else samples
+        starts = self._set.starts.view(np.ndarray)
+        shards = int(np.searchsorted(starts, count))
+        files = [self._set.file(number) for number in range(shards)]
+        names = [posixpath.basename(file.path.split("?")[0]) for file in files]
+        lengths = np.diff(starts[: shards + 1].clip(max=count))
+        digest = digest_of(names, [file.nbytes for file in files], lengths)
+        facts = {"kind": "Shards", "samples": count, "format": self.format}
+        return {**facts, "shards": shards, "files": digest}
 
     def __len__(self) -> int:
         return len(self._set)
@@ -448,6 +462,10 @@ class ShardImages(ShardedDataset[Any]):
     def origin(self, index: int) -> Origin:
         """Return where a sample comes from."""
         return self.shards.origin(index)
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return what the shards are; see `fingerprint_of`."""
+        return {**fingerprint_of(self.shards, samples), "kind": "ShardImages"}
 
     def __len__(self) -> int:
         return len(self.shards)

@@ -214,7 +214,7 @@ def test_thread_may_ask_for_the_state_while_another_one_waits_for_the_first_batc
         found, saved = [first.result()], state.result()
         found += batches
     assert found == whole
-    again = make(StatefulDataLoader, Stream(), **options)
+    again = make(StatefulDataLoader, Held(), **options)  # the event is set by now
     again.load_state_dict(saved)
     assert list(again) in (whole, whole[1:])
 

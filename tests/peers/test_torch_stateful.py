@@ -296,7 +296,7 @@ def test_incomplete_state_is_refused(name: str, steps: int) -> None:
         damaged = copy.deepcopy(state)
         within = functools.reduce(lambda at, key: at[key], path[:-1], damaged)
         del within[path[-1]]
-        if path[-1] not in optional:
+        if path[-1] not in optional and "data" not in path:  # states of 0.1.0 lack it
             with pytest.raises(StateError):
                 MAKES[name]().load_state_dict(damaged)
 

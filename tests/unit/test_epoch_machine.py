@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+import reader
 from reader._core.epoch.tasks import TaskState
 from reader.errors import LoadTimeout, ReaderError, SamplerError, WorkerDied
 from reader.log import log
@@ -61,15 +63,26 @@ class EpochMachine(RuleBasedStateMachine):
         self.ended: str | None = None  # why
         self.interrupted = 0
         self.run = Run(self.world, backend, state)
+        self.models: dict[int, Any] = {}  # behind each step
+        self.note_model()
         with contextlib.suppress(KeyboardInterrupt):
             self.run.fill()
+
+    def note_model(self) -> None:
+        """Note what the user has got, for the states behind this step."""
+        assert self.run is not None
+        if not self.setting.keep:
+            return
+        same = {id(each): each for each in (self.world, self.setting)}
+        self.models[self.run.progress.steps] = copy.deepcopy(self.model, same)
 
     # -- what the user does ----------------------------------------------------------------------
 
     @rule(times=st.integers(1, 3))
     def call_next(self, times: int) -> None:
         for _ in range(times):
-            self.step()
+            if self.step() in ("batch", "error"):
+                self.note_model()
 
     def step(self) -> str:
         """Call next() once; returns its result or exception."""
@@ -158,6 +171,25 @@ class EpochMachine(RuleBasedStateMachine):
             return
         self.model.check_state(state)
         self.saved = state, self.model.load(state)
+
+    @precondition(lambda self: self.setting.keep)
+    @rule(back=st.integers(0, 12))
+    def save_behind(self, back: int) -> None:
+        """Save a state behind an earlier step."""
+        run = self.run
+        assert run is not None
+        steps = run.progress.steps - back
+        if steps not in self.models or not run.progress.is_known:
+            return
+        try:
+            state = run.save(steps)
+        except reader.ConfigError:
+            state = None
+        if state is None:
+            assert back > self.setting.keep
+            return
+        self.models[steps].check_state(state)
+        self.saved = state, self.models[steps].load(state)
 
     @rule(keeps_workers=st.booleans(), closes=st.booleans())
     def load(self, keeps_workers: bool, closes: bool) -> None:
@@ -298,6 +330,7 @@ def any_setting(draw: st.DrawFn) -> Setting:
         "every": draw(st.integers(0, 2)),
         "starts": draw(st.integers(0, 2)),
         "drops_last": draw(st.booleans()),
+        "keep": draw(st.sampled_from([0, 1, 4, 64])),
     }
     if in_order:
         made["places"] = draw(st.sampled_from([1, 1, 2, 3]))
@@ -448,7 +481,7 @@ def test_exception_before_its_group_comes_again_after_close() -> None:
     assert found.model.raised == {1}
     found.close()
     assert found.run is not None
-    batches, _, beyond, _ = found.run.progress.position()
+    _, batches, _, beyond, *_ = found.run.progress.reached()
     assert (batches, beyond) == (0, [])
 
 

@@ -43,7 +43,10 @@ _READ = (
     *("worker_type", "in_order", "device", "is_stream", *_OWN),
 )
 # and the others that an engine without workers depends on
-_PARTS = ("dataset", "collate_fn", "batch_size", "drop_last", "snapshot_every_n_steps")
+_PARTS = (
+    *("dataset", "collate_fn", "batch_size", "drop_last"),
+    *("snapshot_every_n_steps", "keep_states"),
+)
 
 
 class EngineMaker:
@@ -173,6 +176,7 @@ class EngineMaker:
             sampler=sampler,
             seed=seed,
             snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
+            keep_states=loader.keep_states,
         )
         made = Engine(
             config,

@@ -63,6 +63,7 @@ ELSEWHERE = {
     "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
     "drop_remainder": "pass drop_last=True",
     "snapshot_every_n_steps": "it is an argument of StatefulDataLoader",
+    "keep_states": "it is an argument of StatefulDataLoader",
 }
 
 # arguments that take "auto"
@@ -171,6 +172,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     keeps_rng = False  # whether workers send their random state with the dataset's
     _own_draws: Any = None  # what draws the seeds of epochs, in place of PyTorch's generator
     snapshot_every_n_steps: int | None
+    keep_states: int
     seed: int | None
     device: Any
     devices: dict[Any, Any]  # with their streams, by place; made by the first epoch
@@ -270,7 +272,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             hang_after=hang_after,
             pool=pool,
             backend=backend,
-            snapshot_every_n_steps=0,  # StatefulDataLoader has another
+            snapshot_every_n_steps=0,  # StatefulDataLoader has others
+            keep_states=0,
             devices={},
             _one_shots=[],
             _epoch=0,

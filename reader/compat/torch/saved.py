@@ -104,6 +104,7 @@ class SavedEpoch:
         self.has_generator = self._has_generator(main)
         self.generator = main.get("_generator")
         self.epoch = self._engine_state.get("epoch")
+        self.steps = self._engine_state.get("steps", self._engine_state.get("batches"))
 
     def _checked_seed(self, value: Any) -> int | None:
         is_seed = type(value) is int and 0 <= value < SEED_LIMIT
@@ -188,6 +189,7 @@ class SavedEpoch:
         own, fit = engine.state_dict(), self._engine_state.get("fit")
         if not isinstance(fit, dict) or own["kind"] != "map" or "sampler" not in fit:
             return
+        fit = {**fit, "data": own["fit"]["data"]}  # states of earlier versions lack it
         if fit == own["fit"] and _generators(self._engine_state) == _generators(own):
             return  # the sampler is the same: it goes on from the generators that were saved
         if {**fit, "sampler": None} == {**own["fit"], "sampler": None}:

@@ -28,6 +28,7 @@ from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.engine.engine import Engine
 from reader.engine.face import as_grace
+from reader.engine.state import check_begun
 from reader.errors import StateError
 from reader.orders.base_sampler import generator_states, has_state
 from reader.random.random_state import generator_state, to_json
@@ -58,6 +59,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             worker, and that of a sampler once per so many draws; a resume draws again what came
             after the last state. The state of a map-style dataset is read with each batch.
             0 or None: never; a resume then draws samplers and streams from their beginning.
+        keep_states: how many batches back `state_dict(trained=)` can go.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
         own: the other arguments that PyTorch does not have, such as `seed` and `on_error`: as of
             DataLoader.
@@ -88,6 +90,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
+        keep_states: int = 64,
         **own: typing_extensions.Unpack[OwnOptions],
     ) -> None:
         if snapshot_every_n_steps is not None:
@@ -114,6 +117,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             **own,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        remedy = "It is how many batches back state_dict(trained=) can go."
+        self.keep_states = as_int("keep_states", keep_states, low=0, remedy=remedy)
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
         self._current: Any = None  # (engine, base seed, reference) of the newest iterator
         self._own_draws = OwnDraws()  # of the epochs' seeds, without a generator
@@ -218,8 +223,10 @@ class StatefulDataLoader(DataLoader[T_co]):
         parts = {"_current": None, "_ahead": None, "_begun": None, "_own_draws": own}
         return {**super().__getstate__(), **parts}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: int | None = None) -> dict[str, Any]:
         """Return the position: after the last batch that the newest iterator delivered.
+
+        `trained`: after so many batches of its epoch instead; see `reader.DataLoader`.
 
         JSON can hold it if it can hold the user's own states. Before the first batch of an epoch,
         with workers and a dataset or an iterator that has a state, it waits until each worker has
@@ -228,14 +235,18 @@ class StatefulDataLoader(DataLoader[T_co]):
 
         Raises:
             RuntimeError: a worker died, or did not begin within `timeout`.
+            ConfigError: the position after `trained` batches is not known.
         """
         if self._saved is not None:
+            check_begun(trained, self._saved.steps, self._epoch)
             return copy.deepcopy(self._saved.state)
+        if self._current is None or self._ahead is not None:
+            check_begun(trained, 0, self._epoch)
         if self._ahead is not None:
             return copy.deepcopy(self._ahead.state)
         if self._current is None and self._begins_for_state:
             return self._begin_ahead()
-        return self._state_now()
+        return self._state_now(trained)
 
     @property
     def _begins_for_state(self) -> bool:
@@ -260,7 +271,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._ahead = ahead
         return copy.deepcopy(ahead.state)
 
-    def _state_now(self) -> dict[str, Any]:
+    def _state_now(self, trained: int | None = None) -> dict[str, Any]:
         if self._current is None:
             engine, base_seed = self._engine_maker.make(self, self.dataset), None
             engine.begin_at(self._epoch)
@@ -270,8 +281,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             batches = newest()
             if batches is not None:
                 batches.note_initial_states()
-            finished = engine.is_between_epochs
-        state = engine.state_dict()  # may draw the order
+            finished = engine.is_between_epochs and trained is None
+        state = engine.state_dict(trained)  # may draw the order
         self._begun = None
         workers, generator = int(self.num_workers), self._generator_state(engine)
         return in_form(state, base_seed, workers, finished, generator)

@@ -176,9 +176,11 @@ cdef class EpochIterator(Handover):
         cdef Task task
         if made.task is not None:
             self.hand(made.task, made.is_batch)
+            self.table.steps += 1
         elif made.tasks is not None:
             for task in made.tasks:
                 self.hand(task, True)
+            self.table.steps += 1
         elif made.step is not None:
             made.step()
         self.made = None

@@ -24,6 +24,7 @@ cdef class Task:
     cdef readonly object mark
     cdef readonly int64_t number
     cdef readonly int64_t first_number
+    cdef readonly int64_t step
     cdef readonly TaskState state
     cdef readonly object value
     cdef readonly object snapshot
@@ -59,6 +60,8 @@ cdef class TaskTable:
     cdef Task again                # the one that is asked for once more, before all others
     cdef readonly object worker_cursors
     cdef readonly bint reports_first
+    cdef public int64_t steps      # what the iterator gave: steps of batches, and exceptions in their place
+    cdef readonly dict marks       # by position; None: only the last one is kept
     cdef readonly bint has_news    # what was handed over is to be counted now: a lot, or one with a snapshot
 
     cdef int move(self, Task task, TaskState to) except -1

@@ -9,6 +9,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from reader._core.epoch.round_robin cimport RoundRobin
+from reader._core.wire.channel cimport TASK_INDICES
 
 from collections import Counter
 
@@ -45,6 +46,7 @@ cdef class Task:
             see `reader.orders.order.Order`.
         number: of the task in its epoch, which its answer has; of a map-style dataset the number of the batch.
         first_number: the number that it had first: its place in the order of delivery.
+        step: the number of the user's step that it was handed over in, or before, from 1; 0: it was not.
         state: where it is.
         value: in state ASIDE the answer, as a copy outside of the arena; LANDED: the user's batch.
         snapshot: once it is answered, what its worker sent with it, or None: states, samples that failed, the end
@@ -145,6 +147,9 @@ cdef class TaskTable:
         error: what the epoch ends with, after the batches before it; None: nothing.
         reports_first: `Progress` must read each handed task (its snapshot, its failed samples) before the table
             drops it; see `hand`.
+        steps: how many steps the user has: each is what one call of `next` returned, or raised in the place of a
+            batch. Those of earlier runs count, too.
+        marks: the mark at each position since `keep_marks`; see there.
     """
 
     def __init__(self, int64_t size, int64_t first=0, bint in_order=True, bint is_stream=False, passed=(),
@@ -172,6 +177,10 @@ cdef class TaskTable:
     def report_first(self):
         """Keep each handed task until `Progress` has read and counted it; see `hand`."""
         self.reports_first = True
+
+    def keep_marks(self):
+        """Keep the mark at each position from now on; the caller deletes those that it needs no more."""
+        self.marks = {self.delivered: self.mark}
 
     def begin_with(self, worker_cursors):
         """Begin at these positions of the workers; call it before anything is handed over."""
@@ -309,6 +318,7 @@ cdef class TaskTable:
 
         The next task in order, with nothing to report, is counted and dropped at once.
         """
+        task.step = self.steps + 1
         if (not self.reports_first and task.snapshot is None and task.number == self.delivered
                 and task.state != HANDED):
             self.move(task, GONE)
@@ -331,6 +341,8 @@ cdef class TaskTable:
             self.move(task, GONE)
             self.delivered += 1
             self.mark = task.mark
+            if self.marks is not None:
+                self.marks[self.delivered] = task.mark
 
     def begin(self, mark):
         """Begin at the mark of an order that was just opened."""
@@ -405,6 +417,7 @@ cdef class TaskTable:
                 return False
         self.worker_cursors = worker_cursors
         for task in tasks:
+            task.kind, task.payload = TASK_INDICES, b""  # whoever keeps the task needs no keys
             if self.is_stream:
                 self.move(task, GONE)
                 self.delivered += 1

@@ -84,6 +84,7 @@ class PrefetchingStream(DataStream):
             worker_init_fn=functools.partial(_seed, *seeds),
             worker_retries=0,
             snapshot_every_n_steps=0,
+            keep_states=0,
         )
         items = iter(loader)
         next(items)  # the worker has begun
