@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reader.caching.cache import cache
     from reader.cluster.ray_backend import Ray
     from reader.data import (
+        BalancedBatches,
         BatchSampler,
         BucketBatchSampler,
         ChainDataset,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         DistributedBatchSampler,
         DistributedSampler,
         IterableDataset,
+        Padded,
         RaggedFields,
         RandomSampler,
         Sampler,
@@ -91,6 +93,7 @@ zlib.decompress(zlib.compress(b"in use"))
 
 __all__ = [
     "ArenaFull",
+    "BalancedBatches",
     "BatchSampler",
     "BlockingQueue",
     "BucketBatchSampler",
@@ -112,6 +115,7 @@ __all__ = [
     "LoDTensorArray",
     "LoadTimeout",
     "Mix",
+    "Padded",
     "QueueClosed",
     "QueueKilled",
     "RaggedFields",
@@ -165,10 +169,10 @@ _HOMES = {
         "reader.caching.cache": "cache",
         "reader.cluster.ray_backend": "Ray",
         "reader.data": """
-            BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
-            DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler
-            Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset WeightedRandomSampler
-            concat_ragged random_split
+            BalancedBatches BatchSampler BucketBatchSampler ChainDataset ComposeDataset
+            ConcatDataset Dataset DistributedBatchSampler DistributedSampler IterableDataset Padded
+            RaggedFields RandomSampler Sampler SequenceSampler Subset SubsetRandomSampler
+            TensorDataset WeightedRandomSampler concat_ragged random_split
         """,
         "reader.streams.mixed_dataset": "Mix",
         "reader.data.without": "without",

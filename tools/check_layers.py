@@ -86,6 +86,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "memory",
         "shared",
         "pixels",
+        "plans",
         "shards",
         "batch",
         "collate",
