@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from reader.shards.write_shards import write_shards
     from reader.sharing.share import share
     from reader.stores.shard_cache import ShardCache
+    from reader.streams.even_steps import EvenSteps
     from reader.streams.mix import mix
     from reader.streams.mixed_dataset import Mix
     from reader.streams.rebatch import rebatch
@@ -108,6 +109,7 @@ __all__ = [
     "DatasetError",
     "DistributedBatchSampler",
     "DistributedSampler",
+    "EvenSteps",
     "ImageError",
     "InternalError",
     "IterableDataset",
@@ -193,6 +195,7 @@ _HOMES = {
         "reader.shards.write_shards": "write_shards",
         "reader.sharing.share": "share",
         "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
+        "reader.streams.even_steps": "EvenSteps",
         "reader.streams.mix": "mix",
         "reader.streams.rebatch": "rebatch",
         "reader.streams.shard": "shard",

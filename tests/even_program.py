@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,97 @@ def of_batches() -> dict[str, Any]:
         return evaluated(loader)
 
 
+def of_stream(end: str, workers: int, counts: list[int]) -> dict[str, Any]:
+    """Count the batches of a stream of which each rank has another number of samples."""
+    rank = dist.get_rank()
+    stream = Stream(rank, counts[rank % len(counts)])
+    with reader.DataLoader(stream, batch_size=4, num_workers=workers) as loader:
+        steps = reader.EvenSteps(loader, end=end)  # type: ignore[arg-type]
+        epochs = []
+        for _ in range(2):
+            numbers, taken = [], 0
+            for step in steps:
+                batch, is_new = step if end == "pad" else (step, True)
+                numbers += batch["number"].tolist() if is_new else []
+                taken += 1
+                added(1)
+            epochs.append({"numbers": numbers, "steps": taken})
+            other = reader.EvenSteps(reader.DataLoader(stream, batch_size=4, num_workers=workers))
+            other.load_state_dict(json.loads(json.dumps(steps.state_dict())))
+            epochs[-1]["epoch"] = other.loader.epoch
+        assert loader.epoch == 2
+    return {"epochs": epochs}
+
+
+def of_resumed(end: str) -> dict[str, Any]:
+    """Resume from the state after each step: the rest is what came without an interruption."""
+    rank = dist.get_rank()
+
+    def steps(state: Any = None) -> Any:
+        loader = reader.DataLoader(Stream(rank, 9 + 7 * rank), batch_size=4)
+        made = reader.EvenSteps(loader, end=end)  # type: ignore[arg-type]
+        if state is not None:
+            made.load_state_dict(json.loads(json.dumps(state)))
+        return made
+
+    whole: list[Any] = []
+    states = []
+    begun = steps()
+    for step in begun:
+        whole.append(_plain(step, end))
+        states.append(begun.state_dict())
+    for number, state in enumerate(states):
+        rest = [_plain(step, end) for step in steps(state)]
+        assert rest == whole[number + 1 :], (rest, whole[number + 1 :])
+    return {"steps": len(whole)}
+
+
+def _plain(step: Any, end: str) -> Any:
+    """Return a step as plain numbers; what is given again does not count, whatever it is."""
+    if end != "pad":
+        return step["number"].tolist()
+    batch, is_new = step
+    return batch["number"].tolist() if is_new else None
+
+
+class Breaks(Stream):
+    """A stream that raises at its sixth sample on rank 1."""
+
+    def __iter__(self) -> Any:
+        for number, sample in enumerate(super().__iter__()):
+            if (self.rank, number) == (1, 5):
+                raise ValueError("sample 5 is damaged")
+            yield sample
+
+
+def of_failed_rank() -> dict[str, Any]:
+    """One rank fails: the others are told which."""
+    steps = reader.EvenSteps(reader.DataLoader(Breaks(dist.get_rank(), 20), batch_size=4))
+    try:
+        list(steps)
+    except Exception as error:
+        return {"error": type(error).__name__, "text": str(error).splitlines()[0]}
+    return {}
+
+
+def of_nothing() -> dict[str, Any]:
+    """A rank has nothing to repeat."""
+    steps = reader.EvenSteps(reader.DataLoader(Stream(0, 4 * dist.get_rank())), end="repeat")
+    try:
+        list(steps)
+    except reader.DatasetError as error:
+        return {"text": str(error)}
+    return {}
+
+
+def of_killed() -> dict[str, Any]:
+    """Rank 1 is killed within its epoch: the others are not left waiting."""
+    for number, _ in enumerate(reader.EvenSteps(reader.DataLoader(Stream(0, 20)))):
+        if dist.get_rank() == 1 and number == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
 CASES: dict[str, Any] = {
     "inline": lambda: of_sampler(0),
     "workers": lambda: of_sampler(2),
@@ -137,6 +230,17 @@ CASES: dict[str, Any] = {
     "torch": lambda: of_torch(1),
     "batches": of_batches,
 }
+STREAMS: dict[str, Any] = {
+    "drop": lambda: of_stream("drop", 0, [17, 9, 30]),
+    "drop, workers": lambda: of_stream("drop", 2, [16, 33, 9]),
+    "repeat": lambda: of_stream("repeat", 0, [17, 9, 30]),
+    "pad": lambda: of_stream("pad", 2, [17, 9, 30]),
+    "resumed, drop": lambda: of_resumed("drop"),
+    "resumed, pad": lambda: of_resumed("pad"),
+    "failed": of_failed_rank,
+    "nothing": of_nothing,
+    "killed": of_killed,
+}
 
 
 def main(folder: str, cases: str, rank: str, ranks: str, address: str) -> None:
@@ -144,7 +248,7 @@ def main(folder: str, cases: str, rank: str, ranks: str, address: str) -> None:
     given: dict[str, Any] = {"rank": int(rank), "world_size": int(ranks)}
     limit = datetime.timedelta(seconds=GROUP_S)
     dist.init_process_group("gloo", f"tcp://{address}", timeout=limit, **given)
-    found = {case: CASES[case]() for case in cases.split("; ")}
+    found = {case: (CASES | STREAMS)[case]() for case in cases.split("; ")}
     dist.destroy_process_group()
     Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 

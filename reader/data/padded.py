@@ -81,7 +81,7 @@ class Padded(Dataset[Any]):
         ):
             raise ConfigTypeError(
                 f"Padded takes a map-style dataset with __len__, got {got(dataset)}. The ranks of a"
-                " stream end together by reader.even_steps(loader)"
+                " stream end together by reader.EvenSteps(loader)"
             )
         if not isinstance(field, str) or not field:
             kind = ConfigError if isinstance(field, str) else ConfigTypeError
