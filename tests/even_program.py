@@ -220,6 +220,38 @@ def of_killed() -> dict[str, Any]:
     return {}
 
 
+def of_training(kind: str, until: int | None) -> dict[str, Any]:
+    """Train for a part of an epoch, until rank 1 is killed; without `until`, go on to its end.
+
+    Before the ranks take a step each writes its indices, and after it rank 0 the state.
+    """
+    rank = dist.get_rank()
+    folder = Path(sys.argv[1])
+    padded = reader.Padded(Squares())
+    options: dict[str, Any] = {"sampler": None, "batch_size": 16}
+    if kind == "balanced":
+        costs = 1 + np.arange(COUNT) % 13 * 7
+        batches = reader.BalancedBatches(costs, 300, seed=2, even="pad", window=200)
+        options = {"batch_sampler": batches}
+    else:
+        options["sampler"] = reader.DistributedSampler(padded, seed=2)
+    indices = []
+    with reader.DataLoader(padded, num_workers=1, **options) as loader:
+        if until is None:
+            loader.load_state_dict(json.loads((folder / "state.json").read_text()))
+        for step, batch in enumerate(loader):
+            own = batch["number"][batch["valid"]].tolist()
+            indices.append(own)
+            (folder / f"step {step} of {rank}.json").write_text(json.dumps(own))
+            if (rank, step) == (1, until):
+                os.kill(os.getpid(), signal.SIGKILL)
+            added(1)
+            if rank == 0 and until is not None:
+                (folder / "state.json").write_text(json.dumps(loader.state_dict()))
+                (folder / "steps.json").write_text(str(step + 1))
+    return {"indices": indices}
+
+
 CASES: dict[str, Any] = {
     "inline": lambda: of_sampler(0),
     "workers": lambda: of_sampler(2),
@@ -241,6 +273,12 @@ STREAMS: dict[str, Any] = {
     "nothing": of_nothing,
     "killed": of_killed,
 }
+TRAINING: dict[str, Any] = {
+    "balanced, killed": lambda: of_training("balanced", 5),
+    "balanced, on": lambda: of_training("balanced", None),
+    "shared, killed": lambda: of_training("shared", 5),
+    "shared, on": lambda: of_training("shared", None),
+}
 
 
 def main(folder: str, cases: str, rank: str, ranks: str, address: str) -> None:
@@ -248,7 +286,7 @@ def main(folder: str, cases: str, rank: str, ranks: str, address: str) -> None:
     given: dict[str, Any] = {"rank": int(rank), "world_size": int(ranks)}
     limit = datetime.timedelta(seconds=GROUP_S)
     dist.init_process_group("gloo", f"tcp://{address}", timeout=limit, **given)
-    found = {case: (CASES | STREAMS)[case]() for case in cases.split("; ")}
+    found = {case: (CASES | STREAMS | TRAINING)[case]() for case in cases.split("; ")}
     dist.destroy_process_group()
     Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 

@@ -444,8 +444,7 @@ def _deal(costs: _Costs, batches: int, limit: float) -> tuple[Any, _Costs] | Non
 def _cut(costs: _Costs, batches: int, limit: float) -> tuple[Any, _Costs] | None:
     """Cut a row of samples into batches of like padded costs; None: they do not fit."""
     ends, totals = np.empty(batches, np.int64), np.empty(batches)
-    made = cut(costs, limit, ends, totals)
-    if made < 0:
+    if cut(costs, limit, ends, totals) < 0:
         return None
     low, high = float(costs.max()), limit
     for _ in range(_HALVINGS):  # the lowest limit costs all batches the same
@@ -454,7 +453,14 @@ def _cut(costs: _Costs, batches: int, limit: float) -> tuple[Any, _Costs] | None
             low = middle
         else:
             high = middle
-    made = cut(costs, high, ends, totals)
+    begin, end = 0, len(costs) + 1
+    while end - begin > 1:  # where many lengths are equal, a lower one just fits the first part
+        at = (begin + end) // 2
+        if _cut_apart(costs, at, (low, high), ends, totals) < 0:
+            end = at
+        else:
+            begin = at
+    made = _cut_apart(costs, begin, (low, high), ends, totals)
     starts = np.concatenate([[0], ends[: made - 1]])
     while len(starts) < min(batches, len(costs)):  # some are still to be divided, the costliest
         sizes = np.diff(starts, append=len(costs))
@@ -466,6 +472,20 @@ def _cut(costs: _Costs, batches: int, limit: float) -> tuple[Any, _Costs] | None
     totals[: len(starts)] = np.maximum.reduceat(costs, starts) * sizes
     totals[len(starts) :] = 0
     return np.repeat(np.arange(len(starts)), sizes), totals
+
+
+def _cut_apart(
+    costs: _Costs, at: int, limits: tuple[float, float], ends: Any, totals: _Costs
+) -> int:
+    """Cut the samples before a place by one limit, and those behind it by another; see `cut`."""
+    first = cut(costs[:at], limits[0], ends, totals)
+    if first < 0:
+        return -1
+    second = cut(costs[at:], limits[1], ends[first:], totals[first:])
+    if second < 0:
+        return -1
+    ends[first : first + second] += at
+    return first + second
 
 
 def _as_limit(max_cost: Any) -> float:

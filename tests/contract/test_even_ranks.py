@@ -104,6 +104,27 @@ def test_a_rank_that_is_killed_leaves_no_other_waiting(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 4)])
+@pytest.mark.parametrize("kind", ["balanced", "shared"])
+def test_other_ranks_go_on_where_ranks_were_killed_and_each_sample_counts_once(
+    kind: str, before: int, after: int, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match="Error"):
+        evaluate([f"{kind}, killed"], before, tmp_path)
+    steps = int((tmp_path / "steps.json").read_text())
+    assert steps == 5
+    taken: list[int] = []
+    for rank in range(before):
+        for step in range(steps):
+            taken += json.loads((tmp_path / f"step {step} of {rank}.json").read_text())
+    found = [each[f"{kind}, on"]["indices"] for each in evaluate([f"{kind}, on"], after, tmp_path)]
+    assert {len(batches) for batches in found} == {len(found[0])}
+    taken += [index for batches in found for batch in batches for index in batch]
+    assert sorted(taken) == list(range(COUNT))
+
+
 PADDLE = """
 import json, sys
 import paddle.distributed
