@@ -44,6 +44,7 @@ HEADERS = (
 KERNELS = (
     "memory.copying",
     "pixels.",
+    "plans.balance",
     "random.permutation",
     "shared.entry_table",
     "shared.key_table",

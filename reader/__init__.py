@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reader.caching.cache import cache
     from reader.cluster.ray_backend import Ray
     from reader.data import (
+        BalancedBatches,
         BatchSampler,
         BucketBatchSampler,
         ChainDataset,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         DistributedBatchSampler,
         DistributedSampler,
         IterableDataset,
+        Padded,
         RaggedFields,
         RandomSampler,
         Sampler,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from reader.shards.write_shards import write_shards
     from reader.sharing.share import share
     from reader.stores.shard_cache import ShardCache
+    from reader.streams.even_steps import EvenSteps
     from reader.streams.mix import mix
     from reader.streams.mix_sampler import MixSampler
     from reader.streams.mixed_dataset import Mix
@@ -94,6 +97,7 @@ zlib.decompress(zlib.compress(b"in use"))
 
 __all__ = [
     "ArenaFull",
+    "BalancedBatches",
     "BatchSampler",
     "BlockingQueue",
     "BucketBatchSampler",
@@ -109,6 +113,7 @@ __all__ = [
     "DistributedBatchSampler",
     "DistributedSampler",
     "Documents",
+    "EvenSteps",
     "ImageError",
     "InternalError",
     "IterableDataset",
@@ -118,6 +123,7 @@ __all__ = [
     "Mix",
     "MixSampler",
     "PackedTokens",
+    "Padded",
     "QueueClosed",
     "QueueKilled",
     "RaggedFields",
@@ -171,10 +177,10 @@ _HOMES = {
         "reader.caching.cache": "cache",
         "reader.cluster.ray_backend": "Ray",
         "reader.data": """
-            BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
-            DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler
-            Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset WeightedRandomSampler
-            concat_ragged random_split
+            BalancedBatches BatchSampler BucketBatchSampler ChainDataset ComposeDataset
+            ConcatDataset Dataset DistributedBatchSampler DistributedSampler IterableDataset Padded
+            RaggedFields RandomSampler Sampler SequenceSampler Subset SubsetRandomSampler
+            TensorDataset WeightedRandomSampler concat_ragged random_split
         """,
         "reader.streams.mix_sampler": "MixSampler",
         "reader.streams.mixed_dataset": "Mix",
@@ -196,6 +202,7 @@ _HOMES = {
         "reader.shards.write_shards": "write_shards",
         "reader.sharing.share": "share",
         "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
+        "reader.streams.even_steps": "EvenSteps",
         "reader.streams.mix": "mix",
         "reader.streams.rebatch": "rebatch",
         "reader.streams.shard": "shard",

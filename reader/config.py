@@ -439,10 +439,25 @@ def _check_each(o: dict[str, Any], names: Iterable[str]) -> None:
 def _check_samples(o: dict[str, Any], dataset: Any, is_iterable: bool) -> None:
     """Check the dataset, and the options that decide which samples make which batch."""
     _check_order(o)
+    _check_padding(o, dataset)
     if is_iterable:
         _check_stream(o)
     else:
         check_dataset(dataset, needs_len=o["sampler"] is None and o["batch_sampler"] is None)
+
+
+def _check_padding(o: dict[str, Any], dataset: Any) -> None:
+    """Refuse a sampler that marks samples as padding, for a dataset without such marks."""
+    given = [o["sampler"], o["batch_sampler"], getattr(o["batch_sampler"], "sampler", None)]
+    if hasattr(dataset, "padding_of"):
+        return
+    for each in given:
+        if getattr(each, "even", None) == "pad":
+            raise ConfigError(
+                f"{type(each).__name__} with even='pad' marks samples as padding, and the samples"
+                f" of {type(dataset).__name__} cannot say so: pass the loader a"
+                " reader.Padded(dataset)"
+            )
 
 
 def _take_pool(o: dict[str, Any]) -> None:

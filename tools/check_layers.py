@@ -90,6 +90,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "memory",
         "shared",
         "pixels",
+        "plans",
         "shards",
         "tokens",
         "batch",

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from reader.data import tensor_converters
+from reader.data.balanced_batches import BalancedBatches
 from reader.data.batch_sampler import BatchSampler, NoBatching
 from reader.data.bucket_batch_sampler import BucketBatchSampler
 from reader.data.dataset import Dataset
@@ -21,6 +22,7 @@ from reader.data.datasets import ChainDataset, ComposeDataset, ConcatDataset, Te
 from reader.data.distributed_batch_sampler import DistributedBatchSampler
 from reader.data.distributed_sampler import DistributedSampler
 from reader.data.iterable import IterableDataset
+from reader.data.padded import Padded
 from reader.data.ragged import RaggedFields, concat_ragged
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
 from reader.data.subset import Subset, random_split
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from reader.formats.token_windows import TokenWindows
 
 __all__ = [
+    "BalancedBatches",
     "BatchSampler",
     "BucketBatchSampler",
     "ChainDataset",
@@ -42,6 +45,7 @@ __all__ = [
     "DistributedSampler",
     "IterableDataset",
     "NoBatching",
+    "Padded",
     "RaggedFields",
     "RandomSampler",
     "RecordIO",

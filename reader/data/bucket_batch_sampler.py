@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from reader.checks import as_bool, as_int
 from reader.data.distributed_env import world_and_rank
+from reader.data.padded import Even, as_even
 from reader.data.sampler import SeededSampler
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -48,6 +49,8 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             give all equally many, some of the first batches come twice, or with `drop_last` the
             last ones are left out. All ranks need the same seed. None: as the training's library or
             launcher says, see `shard`; without one 1 and 0.
+        even: how all ranks come to take equally many batches: "drop", "repeat", or "pad", which
+            marks the samples that come twice: for a `reader.Padded`. None: as `drop_last` says.
 
     Raises:
         ConfigError: an invalid length or edge; a sample longer than `max_tokens`.
@@ -68,10 +71,13 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         seed: int | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
+        *,
+        even: Even | None = None,
     ) -> None:
         super().__init__(seed)
         self.shuffle = as_bool("shuffle", shuffle)
         self.drop_last = as_bool("drop_last", drop_last)
+        self.even = as_even("drop" if even is None and self.drop_last else even)
         self.num_replicas, self.rank = world_and_rank(
             num_replicas, rank, ("num_replicas", "rank"), may_be_alone=True
         )
@@ -119,7 +125,9 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         within: dict[int, Permutation] = {}
         order = None if key is None else Permutation(count, order_key(*key))
         for place in places:
-            number = (place * self.num_replicas + self.rank) % count
+            at = place * self.num_replicas + self.rank
+            number = at % count
+            over = len(self._order) if at >= count and self.even == "pad" else 0
             if order is not None:
                 number = order[number]
             bucket = bisect_right(self._first_batches, number) - 1
@@ -128,16 +136,16 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             last = min(first + size, most)
             begin = self._starts[bucket]
             if key is None:
-                yield self._order[begin + first : begin + last].tolist()
+                yield (self._order[begin + first : begin + last] + over).tolist()
                 continue
             if bucket not in within:
                 within[bucket] = Permutation(most, order_key(*key, part=bucket + 1))
-            yield self._order[begin + within[bucket].take(first, last)].tolist()
+            yield (self._order[begin + within[bucket].take(first, last)] + over).tolist()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank."""
         count = self._first_batches[-1]
-        if self.drop_last:
+        if self.even == "drop":
             return count // self.num_replicas
         return (count + self.num_replicas - 1) // self.num_replicas
 

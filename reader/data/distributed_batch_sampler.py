@@ -15,6 +15,7 @@ from reader.checks import as_bool, as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.batch_sampler import batched
 from reader.data.distributed_env import world_and_rank
+from reader.data.padded import Even, as_even
 from reader.data.sampler import as_sized, in_chunks
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError
@@ -47,6 +48,8 @@ class DistributedBatchSampler(Seekable[list[int]]):
         shuffle: take another order in each epoch.
         drop_last: leave out the last batch when it is short.
         seed: an int in [0, 2**64).
+        even: how all ranks come to take equally many samples: "repeat", "drop" or "pad"; see
+            `DistributedSampler`. None: "pad" for a `reader.Padded`, else "repeat".
 
     >>> for rank in range(2):
     ...     print(list(DistributedBatchSampler(range(10), 4, num_replicas=2, rank=rank)))
@@ -55,6 +58,8 @@ class DistributedBatchSampler(Seekable[list[int]]):
     """
 
     __repr__ = described
+
+    even: Even = "repeat"
 
     def __init__(
         self,
@@ -66,11 +71,13 @@ class DistributedBatchSampler(Seekable[list[int]]):
         drop_last: bool = False,
         *,
         seed: int = 0,
+        even: Even | None = None,
     ) -> None:
         self.dataset = as_sized(dataset)
         self.batch_size = as_int("batch_size", batch_size, low=1, remedy="It is that of one rank.")
         self.shuffle = as_bool("shuffle", shuffle)
         self.drop_last = as_bool("drop_last", drop_last)
+        self.even = as_even(even, dataset=self.dataset)
         self.seed = as_int(
             "seed", seed, low=0, high=SEED_LIMIT - 1, remedy="All ranks need the same one."
         )
@@ -82,7 +89,7 @@ class DistributedBatchSampler(Seekable[list[int]]):
     def _set_sizes(self) -> None:
         """Set what follows from the length of the dataset and the number of ranks."""
         self.epoch = 0
-        self.num_samples = -(-len(self.dataset) // self.nranks)
+        self.num_samples = self._share(len(self.dataset))
         self.total_size = self.num_samples * self.nranks
         self._acc_steps = 1
 
@@ -102,7 +109,7 @@ class DistributedBatchSampler(Seekable[list[int]]):
 
     def _open_at(self, position: int) -> Iterator[list[int]]:
         count = len(self.dataset)
-        if -(-count // self.nranks) * self.nranks != self.total_size:
+        if self._share(count) * self.nranks != self.total_size:
             raise ConfigError(
                 f"a dataset split over {self.nranks} ranks must keep its length: it had enough"
                 f" samples for {self.total_size} indices when the sampler was made, and has"
@@ -121,16 +128,26 @@ class DistributedBatchSampler(Seekable[list[int]]):
 
     def _shuffled(self, epoch: int) -> Order:
         """Return the order in which the ranks take the positions 0 .. total_size - 1 in `epoch`."""
-        return shuffled(self.total_size, self.seed, epoch)
+        return shuffled(max(self.total_size, len(self.dataset)), self.seed, epoch)
+
+    def _share(self, count: int) -> int:
+        """Return how many of `count` samples each rank takes."""
+        return count // self.nranks if self.even == "drop" else -(-count // self.nranks)
 
     def _indices(self, count: int, order: Order | None, first: int) -> Iterator[int]:
         """Yield the dataset indices of this rank from its `first` on, one block after the other."""
         for places in self._places(first):
+            if not places:
+                continue
             if order is None:
-                yield from (place % count for place in places)
+                found = np.arange(places.start, places.stop)
             else:
-                for chunk in in_chunks(order[places.start : places.stop] % count):
-                    yield from chunk
+                found = np.asarray(order[places.start : places.stop])
+            within = found % count
+            if self.even == "pad":
+                within[found >= count] += count
+            for chunk in in_chunks(within):
+                yield from chunk
 
     def _places(self, first: int) -> Iterator[range]:
         """Yield the places of 0 .. total_size - 1 that this rank takes, as ranges.

@@ -26,6 +26,7 @@ __all__ = [
     "known_ranks",
     "launched_ranks",
     "ranks_for_workers",
+    "refuse_fresh_orders",
     "set_ranks",
     "world_and_rank",
 ]
@@ -105,6 +106,15 @@ def world_and_rank(
             f" {names[0]}={world_size}. Ranks count from 0 to {world_size - 1}."
         )
     return world_size, rank
+
+
+def refuse_fresh_orders(seed: int | None, world_size: int) -> None:
+    """Refuse an order without a seed for several ranks. ConfigError."""
+    if seed is None and world_size > 1:
+        raise ConfigError(
+            f"seed must be an int, the same one in all {world_size} ranks, got None: each rank"
+            " would take samples of an order of its own"
+        )
 
 
 def _completed(

@@ -13,6 +13,7 @@ from itertools import chain
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
 from reader.data.distributed_env import world_and_rank
+from reader.data.padded import Even, as_even
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, StateError
@@ -26,7 +27,7 @@ class DistributedSampler(SeededSampler[int]):
 
     The arguments and the split are those of `torch.utils.data.DistributedSampler` 2.13: of the
     order of all samples rank r takes those at places r, r + num_replicas, and so on. The order is
-    padded from its start to a multiple of `num_replicas`, or cut to one with `drop_last`. The order
+    padded from its start to a multiple of `num_replicas`, or cut to one, as `even` says. The order
     itself is a keyed permutation, not torch's: to start, or to seek to any position, takes
     microseconds and no memory, even with a billion samples.
 
@@ -44,6 +45,10 @@ class DistributedSampler(SeededSampler[int]):
         shuffle: take another order in each epoch; else that of the dataset.
         seed: an int in [0, 2**64), the same one in all ranks.
         drop_last: drop the samples over at the end, rather than take a few samples twice.
+        even: how all ranks come to take equally many: "drop": as `drop_last`; "repeat": a few
+            samples come twice; "pad": as "repeat", but they are marked as padding, so that sums
+            over ranks are exact: for a `reader.Padded`. None: "pad" for a Padded, else as
+            `drop_last` says.
 
     >>> for rank in range(2):
     ...     print(list(DistributedSampler(range(5), 2, rank, shuffle=False)))
@@ -61,6 +66,8 @@ class DistributedSampler(SeededSampler[int]):
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        *,
+        even: Even | None = None,
     ) -> None:
         self.dataset = as_sized(dataset)
         self.num_replicas, self.rank = world_and_rank(
@@ -69,7 +76,8 @@ class DistributedSampler(SeededSampler[int]):
         self.shuffle = as_bool("shuffle", shuffle)
         remedy = "All ranks need the same one."
         super().__init__(as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy))
-        self.drop_last = as_bool("drop_last", drop_last)
+        self.even = as_even(even, as_bool("drop_last", drop_last), self.dataset)
+        self.drop_last = self.even == "drop"
         self._count = len(self.dataset)
         self.num_samples = self._share(self._count)
         self.total_size = self.num_samples * self.num_replicas
@@ -157,11 +165,15 @@ class DistributedSampler(SeededSampler[int]):
         places = range(first + self.rank, sys.maxsize, self.num_replicas)
         places = places[position : self._share(self._count - first)]
         inside = len(range(places.start, min(places.stop, self._count), self.num_replicas))
-        around = (place % self._count for place in places[inside:])  # pads the end
-        if not self.shuffle:
-            return chain(places[:inside], around)
-        order = self._order(seed, epoch)
-        return chain(indices_at(order, places[:inside]), map(order.__getitem__, around))
+        around: Iterator[int] = (place % self._count for place in places[inside:])  # pads the end
+        places = places[:inside]
+        found: Iterator[int] = iter(places)
+        if self.shuffle:
+            order = self._order(seed, epoch)
+            found, around = indices_at(order, places), map(order.__getitem__, around)
+        if self.even == "pad":
+            around = (self._count + index for index in around)
+        return chain(found, around)
 
     def order_facts(self) -> dict[str, int]:
         """Return what the order depends on beside seed, epoch and length; states have it."""

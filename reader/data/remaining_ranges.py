@@ -36,6 +36,11 @@ class RemainingRanges:
         """Return the ranges of a sequence of which nothing was taken."""
         return cls([], 0)
 
+    def count(self, length: int) -> int:
+        """Return how many positions below the length of the sequence remain."""
+        ranges = self.left if self.open_at is None else [*self.left, range(self.open_at, length)]
+        return sum(len(_below(each, length)) for each in ranges)
+
     def share(self, splits: Splits, contiguous: bool, length: int | None) -> list[range]:
         """Return the positions of one share, in ascending order.
 

@@ -10,11 +10,12 @@ import hashlib
 from typing import Any
 
 from reader.data.dataset import ShardedDataset
-from reader.data.distributed_env import world_and_rank
+from reader.data.distributed_env import refuse_fresh_orders, world_and_rank
 from reader.data.distributed_sampler import DistributedSampler
+from reader.data.padded import Even
 from reader.data.sampler import RandomSampler, Sampler
 from reader.data.windowed_order import WindowedOrder, as_window, sharded, starts_of
-from reader.errors import ConfigError, ConfigTypeError, got
+from reader.errors import ConfigTypeError, got
 from reader.random.permutation import Order, shuffled
 
 __all__ = ["ShardOrder", "shuffled_sampler"]
@@ -49,6 +50,7 @@ class ShardOrder(DistributedSampler):
         world_size: how many processes take part. None: likewise.
         drop_last: drop the samples over at the end, rather than take a few samples twice, so that
             all ranks take equally many.
+        even: how they come to take equally many; see `DistributedSampler`.
 
     Raises:
         ConfigError, ConfigTypeError: an argument is invalid, or the dataset has no shards.
@@ -63,20 +65,17 @@ class ShardOrder(DistributedSampler):
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool = False,
+        even: Even | None = None,
     ) -> None:
         shards = self._shards = _shards_of(dataset)
         self.window = as_window(_WINDOW if window is None else window, shards)
         names = ("world_size", "rank")
         world_size, rank = world_and_rank(world_size, rank, names, may_be_alone=True)
-        if seed is None and world_size > 1:
-            raise ConfigError(
-                f"seed must be an int, the same one in all {world_size} ranks, got None: each rank"
-                " would take samples of an order of its own"
-            )
+        refuse_fresh_orders(seed, world_size)
         self._starts = starts_of(shards)
         digest = hashlib.blake2b(self._starts.astype("<i8").tobytes(), digest_size=6).digest()
         self._shards_digest = int.from_bytes(digest, "little")  # states of each epoch have it
-        super().__init__(dataset, world_size, rank, True, seed or 0, drop_last)
+        super().__init__(dataset, world_size, rank, True, seed or 0, drop_last, even=even)
         self._seed = seed
 
     def order_facts(self) -> dict[str, int]:

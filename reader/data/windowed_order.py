@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from reader.checks import as_byte_size, as_int
 from reader.data.dataset import MappedDataset
+from reader.data.padded import Padded
 from reader.errors import ConfigError, got
 from reader.random.permutation import Permutation, shuffled
 from reader.random.seeds import order_key
@@ -28,7 +29,7 @@ def sharded(dataset: Any) -> Any:
     A dataset of shards has `starts`: the first sample of each shard, and how many samples there
     are. One that has `nbytes`, the bytes of all its files, takes windows of bytes.
     """
-    while type(dataset) is MappedDataset:
+    while type(dataset) in (MappedDataset, Padded):
         dataset = dataset.dataset
     return dataset if hasattr(dataset, "starts") else None
 

@@ -16,6 +16,7 @@ from reader._core.epoch.tasks import Task, TaskState
 from reader._core.interpreter.signals import is_interrupt
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
+from reader.data.distributed_env import known_ranks
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import Loan
 from reader.engine.epoch_options import EpochOptions
@@ -23,7 +24,7 @@ from reader.engine.progress import Progress
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.engine.task_source import TaskSource
-from reader.errors import ConfigTypeError, DatasetError, ReaderError
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import stop_with_program
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
@@ -287,11 +288,12 @@ class Epoch:
         if item.kind is FailureKind.ERROR:
             carried = self._loan.backend.open_error(item.payload)
         if carried is not None and carried.is_nothing:
-            if not task.parts:  # all samples of the batch failed: there is no batch
+            needed = _needed(task)
+            if needed is None:  # all samples of the batch failed: there is no batch
                 task.note_answer(_bad_of(item.worker, carried))
                 self._dispatcher.hand(task)
                 return None
-            text = "all samples of a batch failed, and the batches of a step belong together"
+            text = f"all samples of a batch failed, and {needed}"
             carried = carried._replace(error=DatasetError(text))
         is_own_number = self._table.is_stream or self._table.in_order
         number = self._supervisor.next_number() if is_own_number else int(task.number)
@@ -362,6 +364,23 @@ class Epoch:
         if progress.failures is not None and self._is_complete:
             progress.failures.summarize()
         raise StopIteration
+
+
+def _needed(task: Task) -> str | None:
+    """Return why a batch cannot be left out; None: it can."""
+    if task.parts:
+        return "the batches of a step belong together"
+    try:
+        ranks = known_ranks()
+    except ConfigError:
+        return None
+    if ranks is None or ranks.world_size == 1:
+        return None
+    return (
+        f"this is {ranks}, which would take a step less than the others. Pass on_error='replace';"
+        " or the loader a reader.Padded(dataset): such a batch then has one sample, which does not"
+        " count"
+    )
 
 
 def _bad_of(worker_id: int, carried: WorkerError | None) -> WorkerSnapshot | None:

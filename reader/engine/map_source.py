@@ -19,6 +19,7 @@ from reader._core.interpreter.signals import is_interrupt
 from reader._core.wire.channel import TaskKind, are_indices, encode_task
 from reader.checks import is_flag, is_key
 from reader.data.batch_sampler import YieldedBatch
+from reader.data.padded import index_limit
 from reader.engine.backends.backend import Death
 from reader.engine.progress import Progress
 from reader.engine.task_source import Loss, Remedy
@@ -257,7 +258,7 @@ class MapSource:
     def _check_range(self, task: Task, indices: Indices) -> None:
         if self._count >= 0 and indices.first_outside(self._count) is None:
             return
-        self._count = len(self._dataset)  # it may have grown
+        self._count = index_limit(self._dataset)  # it may have grown
         key = indices.first_outside(self._count)
         if key is not None:
             raise SampleIndexError(

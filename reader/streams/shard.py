@@ -7,11 +7,14 @@ to find the calling worker. Keeps no state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any, Protocol, TypeVar
+from itertools import islice
+from typing import Any, Literal, Protocol, TypeVar
 
 from reader.checks import as_bool
 from reader.data.distributed_env import world_and_rank
+from reader.data.remaining_ranges import RemainingRanges
 from reader.data.shard_items import check_items, items_at, shard_items
+from reader.errors import ConfigError, ConfigTypeError, got
 from reader.worker.context import get_worker_info
 from reader.worker.shard_tracker import begin_share
 
@@ -31,13 +34,15 @@ def shard(
     rank: int | None = None,
     world_size: int | None = None,
     contiguous: bool = False,
+    even: Literal["drop"] | None = None,
 ) -> Iterator[T_co]:
     """Yield this worker's share of `items`: each item goes to one worker of one rank.
 
     Call it in `IterableDataset.__iter__`, where the loader tells it the worker; in the trainer, and
     with `num_workers=0`, it yields the whole share of the rank. The shares of a rank's workers
     differ in length by at most one item and may be empty. So do the shares of ranks, which may have
-    different numbers of workers.
+    different numbers of workers. Ranks that take their steps together need equally many batches:
+    see `even`.
 
     A loader may resume with another number of workers, or of ranks that ran in lockstep, if each
     item makes one sample, in order: then the remaining items are divided again.
@@ -58,6 +63,10 @@ def shard(
         contiguous: False divides the items round robin: with `batch_size=None` the loader then
             delivers them in their order. True divides them into runs of neighbours, which may be
             cheaper to read together; `items` then needs a length.
+        even: "drop": leave out the items that are over, fewer than there are workers in all ranks,
+            so that all workers have equally many, and all ranks with as many workers equally many
+            batches; `items` needs a length. None: leave out none. Ranks of streams of unknown
+            length end together by `reader.EvenSteps`.
 
     Raises:
         ConfigError: at once, for an invalid argument; if a launcher gives only one of the two
@@ -75,18 +84,38 @@ def shard(
     contiguous = as_bool("contiguous", contiguous)
     of_rank = world_and_rank(world_size, rank, ("world_size", "rank"), may_be_alone=True)
     check_items(items, contiguous)
-    return _of_worker(items, of_rank, contiguous)
+    if even is not None:
+        _check_even(even, items)
+    return _of_worker(items, of_rank, contiguous, even is not None)
 
 
-def _of_worker(items: Any, of_rank: tuple[int, int], contiguous: bool) -> Iterator[Any]:
+def _check_even(even: object, items: Any) -> None:
+    if even != "drop":
+        kind = ConfigError if isinstance(even, str) else ConfigTypeError
+        raise kind(
+            f"even must be 'drop' or None, got {got(even)}. Samples that come twice, or are marked"
+            " as padding, need a dataset with an index: see reader.Padded"
+        )
+    if not isinstance(items, Sized):
+        raise ConfigError(
+            f"even='drop' needs the number of items, got {got(items)} without __len__. Iterate over"
+            " reader.EvenSteps(loader), whose ranks ask each other before each step"
+        )
+
+
+def _of_worker(
+    items: Any, of_rank: tuple[int, int], contiguous: bool, is_even: bool
+) -> Iterator[Any]:
     # Runs at the first item, in the worker, wherever shard() was called.
     worker = get_worker_info()
     of_worker = (1, 0) if worker is None else (worker.num_workers, worker.id)
     length = len(items) if isinstance(items, Sized) else None
     share = begin_share((of_rank, of_worker), contiguous, length)
-    if share is None:
-        yield from shard_items(items, (of_rank, of_worker), contiguous)
-    elif share.positions is None:
-        yield from share.counted(shard_items(items, (of_rank, of_worker), contiguous))
+    if share is not None and share.positions is not None:
+        own = items_at(items, share.positions)
     else:
-        yield from share.counted(items_at(items, share.positions))
+        own = shard_items(items, (of_rank, of_worker), contiguous)
+    if is_even:
+        divided = RemainingRanges.whole() if share is None else share.divided
+        own = islice(own, divided.count(len(items)) // (of_rank[0] * of_worker[0]))
+    yield from own if share is None else share.counted(own)

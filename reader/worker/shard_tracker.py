@@ -32,7 +32,7 @@ class ShardShare:
     def __init__(
         self, divided: RemainingRanges, ranks: int, contiguous: bool, positions: list[range] | None
     ) -> None:
-        self._divided = divided
+        self.divided = divided
         self._ranks = ranks
         self._contiguous = contiguous
         self.positions = positions
@@ -50,7 +50,7 @@ class ShardShare:
     def to_json(self) -> dict[str, Any]:
         """The division, as plain data; the same in all workers."""
         return {
-            "rest": self._divided.to_json(),
+            "rest": self.divided.to_json(),
             "ranks": self._ranks,
             "contiguous": self._contiguous,
         }

@@ -52,6 +52,8 @@ class TolerantFetcher(Fetcher):
         self._keys: list[Any] = []  # of the current batch
         self._kept: list[Any] = []  # the keys whose samples are in it
         self._bad: list[BadSample] = []
+        # of a dataset that marks which samples count: what takes the place of another does not
+        self._padding_of = getattr(self.dataset, "padding_of", None)
 
     @property
     def fetches_each(self) -> bool:
@@ -142,7 +144,10 @@ class TolerantFetcher(Fetcher):
         self.row = -1
         channel.note_row(-1)
         if not samples and not channel.is_stale:
-            raise NothingLeft
+            if self._padding_of is None:
+                raise NothingLeft
+            samples.append(self._stand_in())
+            self._kept.append(keys[0])
         return samples
 
     def _item(self, key: Any) -> Any:
@@ -170,13 +175,31 @@ class TolerantFetcher(Fetcher):
             except Exception as failed:
                 if not self._is_bad(failed):
                     raise
-                self._bad.append(bad_sample(key, row, failed))
+                self._bad.append(bad_sample(self._counted(key), row, failed))
                 error = failed
         if not self._tolerance.replaces:
             raise _Left
-        count = self._tolerance.count
+        count, take = self._tolerance.count, self._taken_as_padding(take)
         instead, sample = substitute(key, self._keys, count, take, error, passed)
         self._bad[-1] = self._bad[-1]._replace(instead=instead)
+        return sample
+
+    def _counted(self, key: Any) -> Any:
+        """Return the key of the sample that is padding at a key; else the key."""
+        padding_of = self._padding_of
+        return key if padding_of is None else padding_of(key) - len(self.dataset)
+
+    def _taken_as_padding(self, take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that takes samples as padding, where the dataset has such."""
+        padding_of = self._padding_of
+        return take if padding_of is None else lambda key: take(padding_of(key))
+
+    def _stand_in(self) -> Any:
+        """Return a sample that does not count, for a batch of which nothing is left."""
+        last, error = self._bad[-1], DatasetError(self._bad[-1].text)
+        take = self._taken_as_padding(self._item)
+        instead, sample = substitute(last.key, [], len(self.dataset), take, error)
+        self._bad[-1] = last._replace(instead=instead)
         return sample
 
     def _is_bad(self, error: Exception) -> bool:

@@ -15,15 +15,15 @@ import reader
 from reader.engine.face import engine_of
 
 ROOT = Path(__file__).parents[2]
-NAMES = """ArenaFull BatchSampler BlockingQueue BucketBatchSampler ChainDataset CollateError
-ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
-DistributedBatchSampler DistributedSampler Documents ImageError InternalError IterableDataset
-LoDTensor LoDTensorArray LoadTimeout Mix MixSampler PackedTokens QueueClosed QueueKilled
-RaggedFields RandomSampler Ray ReaderError RecordIO RecordWriter SampleIndexError Sampler
-SamplerError SequenceSampler ShardCache ShardOrder Shards StateError Subset SubsetRandomSampler
-TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo WorkerPool cache
-concat_ragged get_worker_info mix profile random_split rebatch register_container sample_rng shard
-share shuffle_buffer without write_shards""".split()
+NAMES = """ArenaFull BalancedBatches BatchSampler BlockingQueue BucketBatchSampler ChainDataset
+CollateError ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset
+DatasetError DistributedBatchSampler DistributedSampler Documents EvenSteps ImageError InternalError
+IterableDataset LoDTensor LoDTensorArray LoadTimeout Mix MixSampler PackedTokens Padded QueueClosed
+QueueKilled RaggedFields RandomSampler Ray ReaderError RecordIO RecordWriter SampleIndexError
+Sampler SamplerError SequenceSampler ShardCache ShardOrder Shards StateError Subset
+SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
+WorkerPool cache concat_ragged get_worker_info mix profile random_split rebatch register_container
+sample_rng shard share shuffle_buffer without write_shards""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

@@ -140,8 +140,50 @@ def test_map_style_dataset_and_mapping_are_items_too() -> None:
         (lambda: shard([], world_size=1.0), ConfigTypeError, r"world_size must be .* got 1\.0"),
         (lambda: shard([], contiguous=1), ConfigTypeError, r"contiguous must be a bool, got 1"),
         (lambda: shard(iter([]), contiguous=True), ConfigError, r"without __len__\. Pass a seq"),
+        (lambda: shard(iter([]), even="drop"), ConfigError, r"even='drop' needs .*EvenSteps\(load"),
+        (
+            lambda: shard([], even="pad"),
+            ConfigError,
+            r"even must be 'drop' or None, got 'pad'.*Pad",
+        ),
+        (lambda: shard([], even=True), ConfigTypeError, r"even must be 'drop' or None, got True"),
     ],
 )
 def test_bad_argument_is_refused_at_once(make: Any, error: type, match: str) -> None:
     with pytest.raises(error, match=match):
         make()
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize(("ranks", "workers"), [(3, 0), (2, 1), (2, 2)])
+def test_even_shares_give_all_ranks_equally_many_batches_also_after_a_resume(
+    contiguous: bool, ranks: int, workers: int
+) -> None:
+    count = 50
+    shares = ranks * max(1, workers)
+
+    def loader(ranks: int, rank: int, workers: int) -> DataLoader[Any]:
+        options = {"rank": rank, "world_size": ranks, "contiguous": contiguous, "even": "drop"}
+        return DataLoader(Sharded(count, **options), batch_size=4, num_workers=workers)
+
+    whole, taken, states = [], [], []
+    for rank in range(ranks):
+        with loader(ranks, rank, workers) as each:
+            whole.append([batch.tolist() for batch in each])
+        with loader(ranks, rank, workers) as each:
+            batches = iter(each)
+            taken.append([next(batches).tolist() for _ in range(2)])
+            states.append(each.state_dict())
+            del batches
+    found = [item for batches in whole for batch in batches for item in batch]
+    assert len({len(batches) for batches in whole}) == 1
+    assert len(set(found)) == len(found) == count // shares * shares
+    rest = []
+    for rank in range(2):
+        with loader(2, rank, 3) as each:
+            each.load_state_dict(states[rank])
+            rest.append([batch.tolist() for batch in each])
+    found = [item for batches in taken + rest for batch in batches for item in batch]
+    assert len(rest[0]) == len(rest[1])
+    assert len(set(found)) == len(found)
+    assert count - len(found) < 6

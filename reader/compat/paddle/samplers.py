@@ -22,6 +22,7 @@ from reader import data
 from reader.compat.paddle.datasets import ITERABLE, paddle_permutation
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.weighted_sampler import WeightedRandomSampler
+from reader.data.padded import as_even
 from reader.data.sampler import in_chunks
 from reader.errors import ConfigError, ConfigTypeError, SamplerError, got
 
@@ -303,6 +304,7 @@ class DistributedBatchSampler(
         self.drop_last = drop_last
         self.nranks = num_replicas
         self.local_rank = rank
+        self.even = as_even(None, dataset=dataset)
         self._set_sizes()
 
     def set_epoch(self, epoch: int) -> None:

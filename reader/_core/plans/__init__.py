@@ -1,0 +1,1 @@
+"""Loops of plans: which samples make the batches of a step."""

@@ -1,0 +1,147 @@
+"""Ranks that end together: the choices there are, and samples that are marked as padding.
+
+Imports the datasets and `reader.checks`. A Padded holds the whole dataset, and no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from reader.checks import described, has_method, refuse_text
+from reader.data.columns import reading_ahead
+from reader.data.dataset import Dataset
+from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
+from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+
+__all__ = ["Even", "Padded", "as_even", "index_limit"]
+
+Even = Literal["drop", "repeat", "pad"]
+_EVEN = ("drop", "repeat", "pad")
+
+
+def as_even(even: Any, drop_last: bool = False, dataset: Any = None) -> Even:
+    """Return the argument `even` of a sampler, checked.
+
+    None: "drop" with `drop_last`, "pad" for a Padded, else "repeat".
+    """
+    if even is None:
+        return "drop" if drop_last else "pad" if type(dataset) is Padded else "repeat"
+    if not isinstance(even, str) or even not in _EVEN:
+        kind = ConfigError if isinstance(even, str) else ConfigTypeError
+        raise kind(
+            f"even must be 'drop', 'repeat' or 'pad', got {got(even)}. It says how all ranks come"
+            " to take equally many samples"
+        )
+    if drop_last and even != "drop":
+        raise ConfigError(
+            f"drop_last=True drops what is over, and even={even!r} does not. Pass one of them"
+        )
+    return even  # type: ignore[return-value]
+
+
+class Padded(Dataset[Any]):
+    """The samples of another dataset, each with a flag that says whether it counts.
+
+    Where ranks have unequally many samples, a sampler with ``even="pad"`` gives those that lack one
+    a sample that another rank has already: so all take equally many steps. Its flag is False, so
+    that sums over all ranks are exact: leave such rows out of sums and counts. Pass the Padded to
+    the loader and to the sampler.
+
+    The flag is the field `field` of a sample that is a dict; of any other the sample becomes the
+    pair (sample, flag). A batch then has an array of bool with one value for each of its samples.
+
+    With ``on_error="replace"`` what takes the place of a failed sample does not count, and with
+    "skip" a batch of failed samples alone has one such row, so that ranks stay in step.
+
+    ``len()`` is that of the dataset. Sample ``len(padded) + i`` is sample i as padding.
+
+    Args:
+        dataset: a map-style dataset with a length.
+        field: the name of the flag in samples that are dicts.
+
+    Raises:
+        ConfigError, ConfigTypeError: the dataset has no length, or the name is no text. While
+            fetching: a sample has a field of that name.
+
+    >>> padded = Padded(["a", "b", "c"])
+    >>> padded[2], padded[len(padded) + 0]
+    (('c', True), ('a', False))
+    >>> from reader import DistributedSampler
+    >>> [list(DistributedSampler(padded, 2, rank, shuffle=False)) for rank in range(2)]
+    [[0, 2], [1, 3]]
+    """
+
+    __repr__ = described
+
+    def __init__(self, dataset: Any, field: str = "valid") -> None:
+        refuse_text("Padded takes a dataset", dataset)
+        if isinstance(dataset, type) or not (
+            has_method(dataset, "__len__") and has_method(dataset, "__getitem__")
+        ):
+            raise ConfigTypeError(
+                f"Padded takes a map-style dataset with __len__, got {got(dataset)}. The ranks of a"
+                " stream end together by reader.EvenSteps(loader)"
+            )
+        if not isinstance(field, str) or not field:
+            kind = ConfigError if isinstance(field, str) else ConfigTypeError
+            raise kind(f"field must be the name of the flag in a sample, got {got(field)}")
+        self.dataset = dataset
+        self.field = field
+
+    def __getitem__(self, index: int, /) -> Any:
+        inner, counts = self._located(index)
+        return self._flagged(self.dataset[inner], counts)
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
+        """Fetch many samples; exists only if the dataset has the method."""
+        return if_any_has("__getitems__", [self.dataset], self._fetch)
+
+    @property
+    def __read_ahead__(self) -> Callable[[Sequence[int]], None]:
+        """Read the files of a batch ahead; exists only if the dataset does."""
+        inner = reading_ahead(self.dataset)
+        if inner is None:
+            raise AttributeError("the dataset of this Padded has no __read_ahead__")
+        return lambda indices: inner([self._located(index)[0] for index in indices])
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def padding_of(self, index: int) -> int:
+        """Return the index of the same sample as padding."""
+        return self._located(index)[0] + len(self.dataset)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the number of the epoch to the dataset, if it has `set_epoch`."""
+        set_epoch_of(epoch, self.dataset)
+
+    def _fetch(self, indices: Sequence[int]) -> list[Any]:
+        places = [self._located(index) for index in indices]
+        samples = fetch_many(self.dataset, [inner for inner, _ in places])
+        return [self._flagged(sample, place[1]) for sample, place in zip(samples, places)]
+
+    def _located(self, index: int) -> tuple[int, bool]:
+        """Return the index of a sample of the dataset, and whether it counts."""
+        count = len(self.dataset)
+        if not -count <= index < 2 * count:
+            raise SampleIndexError(
+                f"Padded has no sample {index}: it has {count}, and as many more that are padding"
+            )
+        return index % count, index < count
+
+    def _flagged(self, sample: Any, counts: bool) -> Any:
+        if not isinstance(sample, dict):
+            return sample, counts
+        if self.field in sample:
+            raise ConfigError(
+                f"a sample has a field {self.field!r} already: pass another name of the flag,"
+                " Padded(dataset, field=)"
+            )
+        return {**sample, self.field: counts}
+
+
+def index_limit(dataset: Any) -> int:
+    """Return the number that indices of a dataset are below."""
+    return 2 * len(dataset) if type(dataset) is Padded else len(dataset)
