@@ -131,37 +131,35 @@ class LinearSchedule:
         self.first = [each * (whole // sum(first)) for each in first]
         self.last = [each * (whole // sum(last)) for each in last]
         self.length = length
-        self._whole = whole
         self._is_constant = self.first == self.last
-        self._sums = [(0, 0)]  # of first and last, before each source
+        sums = [(0, 0)]  # of first and last, before each source
         for begin, end in zip(self.first, self.last, strict=True):
-            self._sums.append((self._sums[-1][0] + begin, self._sums[-1][1] + end))
+            sums.append((sums[-1][0] + begin, sums[-1][1] + end))
+        self._root = _node(sums, 0, len(self.first), length)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LinearSchedule, (self.first, self.last, self.length)
 
     def at(self, place: int) -> tuple[int, int]:
         """Return the source of a place, and how many samples it gave before."""
-        low, high, before = 0, len(self.first), place
-        while high - low > 1:
-            middle = low + high >> 1
-            left = self._left(low, high, before)
-            if self._left(low, high, before + 1) > left:
-                high, before = middle, left
+        node, before = self._root, place
+        while not isinstance(node, int):
+            left = node.left(before)
+            if node.left(before + 1) > left:
+                node, before = node.halves[0], left
             else:
-                low, before = middle, before - left
-        return low, before
+                node, before = node.halves[1], before - left
+        return node, before
 
     def given(self, source: int, place: int) -> int:
         """Return how many samples a source gave before a place."""
-        low, high, before = 0, len(self.first), place
-        while high - low > 1:
-            middle = low + high >> 1
-            left = self._left(low, high, before)
-            if source < middle:
-                high, before = middle, left
+        node, before = self._root, place
+        while not isinstance(node, int):
+            left = node.left(before)
+            if source < node.middle:
+                node, before = node.halves[0], left
             else:
-                low, before = middle, before - left
+                node, before = node.halves[1], before - left
         return before
 
     def place_of(self, source: int, number: int) -> int:
@@ -189,44 +187,87 @@ class LinearSchedule:
             self.first[each] * (self.length - place) + self.last[each] * place for each in sources
         ]
 
-    def _left(self, low: int, high: int, given: int) -> int:
-        """Return how many of the first `given` samples of sources low to high the left half has.
 
-        With a + dx / length the share of the sources at x, and b + ex / length that of the left
-        half, both times `whole`, the former's integral is ax + dxx / (2 length).
-        """
-        middle, sums = low + high >> 1, self._sums
-        (first, last), (half_first, half_last), (first_stop, last_stop) = (
-            sums[low],
-            sums[middle],
-            sums[high],
-        )
-        a, d = first_stop - first, last_stop - last - first_stop + first
-        b, e = half_first - first, half_last - last - half_first + first
-        length, whole = self.length, self._whole
-        if not d and not e:
-            return (2 * b * given + a) // (2 * a)
-        beyond = 2 * whole * given - (2 * a + d) * length
-        if beyond > 0:  # rounded up further above: the shares stay as they are at the end
-            if not a + d:
-                return ((2 * b + e) * length + whole) // (2 * whole)
-            part = (a + d) * (2 * b + e) * length + (b + e) * beyond
-            return (part + whole * (a + d)) // (2 * whole * (a + d))
-        if not d:
-            scaled = 2 * length * a * b * given + e * whole * given * given
-            return (scaled + length * a * a) // (2 * length * a * a)
-        # x = (root - a length) / d, and the integral of the half at x, plus a half, rounded down
-        square = (a * length) ** 2 + 2 * length * whole * given * d
-        turn = b * d - e * a
-        rest = 2 * d * e * whole * given - 2 * turn * a * length + d * d * whole
-        return (rest + _floor_root(2 * turn, square)) // (2 * d * d * whole)
+class _Node(NamedTuple):
+    """Some sources of a linear schedule, in two halves: which samples the left one has.
+
+    Attributes:
+        middle: the first source of the right half.
+        halves: a node, or the number of the only source, of each half.
+        end: how many samples it has by the last place of the schedule.
+        terms: by which `left` computes up to there: of 1, m and mm; and under the root of 1 and m.
+        is_falling: the root is subtracted.
+        divisor: of these.
+        rest: behind the end: of 1 and m, and the divisor.
+    """
+
+    middle: int
+    halves: tuple[_Node | int, _Node | int]
+    end: float
+    terms: tuple[int, int, int, int, int]
+    is_falling: bool
+    divisor: int
+    rest: tuple[int, int, int]
+
+    def left(self, given: int) -> int:
+        """Return how many of the first samples of the node the left half has."""
+        if given > self.end:
+            one, each, divisor = self.rest
+            return (one + each * given) // divisor
+        one, each, square, root_one, root_each = self.terms
+        found = one + each * given + square * given * given
+        product = root_one + root_each * given
+        if product:  # in whole numbers, rounded down
+            root = math.isqrt(product)
+            found += -root - (root * root < product) if self.is_falling else root
+        return found // self.divisor
 
 
-def _floor_root(factor: int, square: int) -> int:
-    """Return the floor of `factor` times the square root of `square`."""
-    product = factor * factor * square
-    root = math.isqrt(product)
-    return root if factor >= 0 else -root - (root * root < product)
+def _node(sums: list[tuple[int, int]], low: int, high: int, length: int) -> _Node | int:
+    """Return the node of the sources from `low` to `high`.
+
+    Its share at place x is a + dx / length and that of its left half b + ex / length, both times
+    `whole`. It has given m where ax + dxx / (2 length) is m times `whole`; there the left half has
+    bx + exx / (2 length), and rounded to the nearest that is what it gives.
+
+    Args:
+        sums: of the first and the last weights, before each source.
+        low: the first source.
+        high: the one behind the last.
+        length: of the schedule.
+    """
+    if high - low == 1:
+        return low
+    middle, whole = low + high >> 1, sums[-1][0]
+    (first, last), (half_first, half_last), (stop_first, stop_last) = (
+        sums[low],
+        sums[middle],
+        sums[high],
+    )
+    a, d = stop_first - first, stop_last - last - stop_first + first
+    b, e = half_first - first, half_last - last - half_first + first
+    end: float = math.inf
+    rest = (0, 0, 1)
+    if d or e:
+        # rounded up further above, m may be larger than it is at the end: shares stay as there
+        end = (2 * a + d) * length // (2 * whole)
+        rest = ((2 * b + e) * length + whole, 0, 2 * whole)
+        if a + d:
+            one = (a + d) * (2 * b + e) - (b + e) * (2 * a + d)
+            each = 2 * whole * (b + e)
+            rest = (one * length + whole * (a + d), each, 2 * whole * (a + d))
+    turn = b * d - e * a
+    if not d and not e:
+        terms, divisor = (a, 2 * b, 0, 0, 0), 2 * a
+    elif not d:
+        terms = (length * a * a, 2 * length * a * b, e * whole, 0, 0)
+        divisor = 2 * length * a * a
+    else:  # x is (root - a length) / d, of the square of a length and 2 whole length dm
+        under = ((2 * turn * a * length) ** 2, 8 * turn * turn * length * whole * d)
+        terms = (d * d * whole - 2 * turn * a * length, 2 * d * e * whole, 0, *under)
+        divisor = 2 * d * d * whole
+    halves = _node(sums, low, middle, length), _node(sums, middle, high, length)
+    return _Node(middle, halves, end, terms, turn < 0, divisor, rest)
 
 
 class ScheduleEntry(NamedTuple):
