@@ -247,10 +247,16 @@ def test_a_state_of_other_costs_or_options_is_refused_by_name() -> None:
         (BalancedBatches(SPEECH[1:], 60.0, seed=1), "samples"),
         (BalancedBatches(SPEECH, 60.0, seed=1, padded=True), "padded"),
         (BalancedBatches(changed, 60.0, seed=1), "costs"),
+        (BalancedBatches(SPEECH, 60.0, seed=1, even="drop"), "even"),
     ]:
         with pytest.raises(StateError, match=rf"^{name} of BalancedBatches is .* in the state"):
             other.load_state_dict(state)
-    for damage in ({"taken": 3}, {"taken": [[0, 1]]}, {"window": 0}, {"world_size": None}):
+    damages: list[dict[str, Any]] = [
+        *({"taken": each} for each in (3, [3], [[0, 1]], [[1, -1]], [[1]], [[1, "2"]])),
+        {"window": 0},
+        {"world_size": None},
+    ]
+    for damage in damages:
         with pytest.raises(StateError, match="state of BalancedBatches"):
             sampler.load_state_dict({**state, **damage})
     loader = DataLoader(np.arange(3000), batch_sampler=BalancedBatches(SPEECH, 90.0, seed=1))
