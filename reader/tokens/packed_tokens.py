@@ -17,6 +17,7 @@ from reader._core.tokens.packing import lay_out, move_on
 from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
+from reader.data.fingerprint import digest_of
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.tokens.documents import Documents
 from reader.tokens.packing import POLICIES, BestFitPlan, Pieces, WrappedPlan
@@ -160,6 +161,20 @@ class PackedTokens(ShardedDataset[Any]):
         self._fields = RowFields(self.documents.fields, fields, as_dtype, pad, ignore_index)
         ends = self._plan.most_pieces() + 2 if "cu_seqlens" in self.fields else 0
         self._forms = self._fields.forms(self.length, ends)
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return what is packed and how; see `fingerprint_of`. More documents are other rows."""
+        return {
+            "kind": "PackedTokens",
+            "samples": self._count,
+            "length": self.length,
+            "strategy": self.strategy,
+            "long": self.long,
+            "seed": self._seed,
+            "documents": self.counts["documents"],
+            "tokens": self.counts["tokens"],
+            "rows": digest_of(self._starts),  # by window: no length need be read
+        }
 
     @property
     def fields(self) -> tuple[str, ...]:

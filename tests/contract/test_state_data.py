@@ -187,3 +187,23 @@ def test_digests_tell_numbers_and_names_apart() -> None:
     assert digest_of(names) == digest_of(list(names))
     assert digest_of(names[:-1]) != digest_of(names)
     assert digest_of([*names[:-1], "another"]) != digest_of(names)
+
+
+def test_a_mix_of_other_weights_or_sources_is_refused() -> None:
+    def state_of(**how: Any) -> Any:
+        loader = loader_of(**how)
+        next(iter(loader))
+        return loader.state_dict()
+
+    def loader_of(count: int = 20, weights: Any = (1, 1), seed: Any = None) -> Any:
+        mix = Mix({"a": range(count), "b": range(100, 120)}, list(weights), stop="all", seed=seed)
+        return DataLoader(mix, batch_size=2)
+
+    state = json.loads(json.dumps(state_of()))
+    loader_of().load_state_dict(state)
+    with pytest.raises(StateError, match="weights"):
+        loader_of(weights=(3, 1)).load_state_dict(state)
+    with pytest.raises(StateError, match="seed"):
+        loader_of(seed=3).load_state_dict(state)
+    with pytest.raises(StateError, match="length was 40"):
+        loader_of(count=21).load_state_dict(state)

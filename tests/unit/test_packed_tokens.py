@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 from reader import (
     ConfigError,
     ConfigTypeError,
+    DataLoader,
     DatasetError,
     Documents,
     PackedTokens,
     SampleIndexError,
     ShardOrder,
+    StateError,
 )
 from reader._core.tokens.packing import RowCounter, best_fit
 
@@ -304,3 +307,22 @@ def test_a_document_that_changed_is_told() -> None:
     held.documents[0] = np.arange(5)
     with pytest.raises(DatasetError):
         packed[0]
+
+
+def test_a_state_tells_other_rows_apart() -> None:
+    documents = documents_of([5, 9, 3, 30])
+    packed = PackedTokens(documents, 8, 1)
+    loader: Any = DataLoader(packed, batch_size=1)
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    same: Any = DataLoader(PackedTokens(documents, 8, 1), batch_size=1)
+    same.load_state_dict(state)
+    others = {
+        "seed": PackedTokens(documents, 8, 2),
+        "tokens": PackedTokens([*documents[:3], documents[3][:-1]], 8, 1),
+        "strategy": PackedTokens(documents, 8, 1, strategy="wrapped"),
+    }
+    for fact, other in others.items():
+        loader = DataLoader(other, batch_size=1)
+        with pytest.raises(StateError, match=fact):
+            loader.load_state_dict(state)
