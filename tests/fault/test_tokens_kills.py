@@ -62,7 +62,7 @@ def check(start: Start, folder: Path, form: str, workers: int, kills: int, seed:
 def test_a_writer_that_is_killed_goes_on_with_the_same_bytes(
     program: Start, form: str, workers: int, tmp_path: Path
 ) -> None:
-    check(program, tmp_path, form, workers, 6, 0)
+    check(program, tmp_path, form, workers, 3, 0)
 
 
 @pytest.mark.nightly
