@@ -217,7 +217,7 @@ class Documents(Dataset[dict[str, Array]]):
         """
         types = [(name, dtype.str) for name, dtype in self.fields.items()]
         found = hashlib.blake2b(repr(types).encode(), digest_size=16)
-        found.update(np.ascontiguousarray(self.lengths))
+        found.update(self.lengths.data)
         return found.hexdigest()
 
     def _from_front(self, index: int) -> int:
