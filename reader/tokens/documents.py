@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
-from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import as_integers
 from reader.shards.shards import Origin
 from reader.stores.files import Files
@@ -299,6 +299,13 @@ def _token_files(parts: Sequence[str], stores: Files, is_flat: bool) -> list[str
 def _of_index(path: str, stores: Files) -> str:
     """Return the index of Megatron's beside a file, or the path of the file if there is none."""
     index = path.removesuffix(".bin") + _INDEX
-    if path.endswith(".bin") and stores.has(index) and stores.head(index, len(MAGIC)) == MAGIC:
-        return index
-    return path
+    if not path.endswith(".bin") or not stores.has(index):
+        return path
+    try:
+        begin = stores.head(index, len(MAGIC))
+    except (OSError, DatasetError) as error:
+        raise ConfigError(
+            f"'{index}' lies beside '{path}', and cannot be read: {error}. Of a flat file pass"
+            " dtype= or header="
+        ) from error
+    return index if begin == MAGIC else path

@@ -420,8 +420,10 @@ def _cut_files(
         first = files[0].file.path
         raise _no_mark(mark, f"'{first}'" + (f" and {len(files) - 1} others" if files[1:] else ""))
     for arrays, file in zip(found, files, strict=True):
-        lengths = (scan(file.file) if arrays is None else arrays)["lengths"]
-        yield lengths.astype(np.int64)
+        lengths = None if arrays is None else arrays["lengths"].astype(np.int64)
+        if lengths is None or (lengths < 1).any() or int(lengths.sum()) != file.size:
+            lengths = scan(file.file)["lengths"].astype(np.int64)  # it has gone, or is not ours
+        yield lengths
 
 
 def _check_types(files: Sequence[TokenFile], as_dtype: np.dtype[Any] | None) -> None:
