@@ -149,6 +149,41 @@ def test_a_tokenizer_of_hugging_face_makes_its_tokens(
     assert (code, "document_end='<no>' is no token of the tokenizer" in err) == (2, True)
 
 
+def test_a_model_of_sentencepiece_makes_its_tokens(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    library = pytest.importorskip("sentencepiece")
+    texts = [f"some text number {k} with words" for k in range(200)]
+    model = tmp_path / "t.model"
+    with model.open("wb") as file:
+        library.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts), model_writer=file, vocab_size=40, minloglevel=9
+        )
+    path = lines(tmp_path / "a.jsonl", texts)
+    options = ("--tokenizer", model, "--output", tmp_path / "x", "--document-end", "</s>")
+    code, _, err = run(capsys, path, *options, "--num-workers", 2)
+    assert code == 0, err
+    tokenizer = library.SentencePieceProcessor(model_file=str(model))
+    wanted = [[*tokenizer.encode(text), tokenizer.eos_id()] for text in texts]
+    assert lists_of(Documents(tmp_path / "x")) == wanted
+    model.write_bytes(b"no model")
+    code, _, err = run(capsys, path, *options)
+    assert code == 2
+    assert "t.model' is damaged, or of another kind" in err
+
+
+def test_an_encoding_that_tiktoken_has_not_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("tiktoken")
+    path = lines(tmp_path / "a.jsonl")
+    code, _, err = run(capsys, path, "--tokenizer", "no-such", "--output", tmp_path / "x")
+    assert code == 2
+    assert "there is no tokenizer 'no-such': pass a tokenizer.json" in err
+    assert "an encoding of tiktoken: " in err
+    assert "gpt2" in err
+
+
 # ---- runs that were ended --------------------------------------------------------------------
 
 

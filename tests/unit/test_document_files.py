@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import ConfigError, DataLoader, DatasetError, Documents, ReaderError, Shards
+from reader import (
+    ConfigError,
+    DataLoader,
+    DatasetError,
+    Documents,
+    ReaderError,
+    Shards,
+    write_shards,
+)
 from reader.stores import kept_index
 from reader.stores.kept_arrays import COUNT, write_arrays
 from reader.tokens.megatron_index import TYPES
@@ -174,6 +182,24 @@ def test_lists_of_tokens_in_shards_are_documents(tmp_path: Path, kind: str) -> N
     with DataLoader(narrow, batch_size=1, num_workers=2, collate_fn=list) as loader:
         found = [batch[0]["tokens"].tolist() for batch in loader]
     assert found == [each["mask"] for each in rows()]
+
+
+@pytest.mark.parametrize("form", ["mds", "tfrecord", "tar"])
+def test_shards_of_other_formats_have_documents(tmp_path: Path, form: str) -> None:
+    wanted = [[k] * (k % 3 + 1) for k in range(20)]
+    samples: list[Any] = [{"tokens": np.array(each, np.uint16)} for each in wanted]
+    if form == "tfrecord":
+        samples = [{"tokens": each} for each in wanted]
+    if form == "tar":
+        samples = [{"json": {"a": 1}, "npy": each["tokens"].tobytes()} for each in samples]
+    write_shards(samples, tmp_path / "shards", form, shard_size=800)
+    if form == "tar":
+        shards = Shards(tmp_path / "shards", fields={"npy": "uint16"})
+        documents = Documents(shards, tokens="npy")
+    else:
+        documents = Documents(tmp_path / "shards")
+    assert lists_of(documents) == wanted
+    assert documents.fields["tokens"] == ("int64" if form == "tfrecord" else "uint16")
 
 
 def test_lengths_of_shards_are_kept_and_made_anew_for_files_that_changed(
