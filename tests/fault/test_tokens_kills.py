@@ -57,6 +57,7 @@ def check(start: Start, folder: Path, form: str, workers: int, kills: int, seed:
         assert contents(each) == contents(outputs[0])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("form", ["megatron", "llmc"])
 def test_a_writer_that_is_killed_goes_on_with_the_same_bytes(
