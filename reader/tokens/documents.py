@@ -6,6 +6,7 @@ dataset gives. A Documents is one of these, chosen by what it was made of.
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
-from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import as_integers
 from reader.shards.shards import Origin
 from reader.stores.files import Files
@@ -209,6 +210,16 @@ class Documents(Dataset[dict[str, Array]]):
         """Return where a document comes from; its path is "" where that is no file."""
         return self._held.origin(self._from_front(index))
 
+    def digest(self) -> str:
+        """Return a sum of the lengths and the types: other documents have another one, mostly.
+
+        No tokens are read.
+        """
+        types = [(name, dtype.str) for name, dtype in self.fields.items()]
+        found = hashlib.blake2b(repr(types).encode(), digest_size=16)
+        found.update(self.lengths.data)
+        return found.hexdigest()
+
     def _from_front(self, index: int) -> int:
         """Return an index as it is from the front. SampleIndexError: it is outside."""
         count, place = len(self), operator.index(index)
@@ -288,6 +299,13 @@ def _token_files(parts: Sequence[str], stores: Files, is_flat: bool) -> list[str
 def _of_index(path: str, stores: Files) -> str:
     """Return the index of Megatron's beside a file, or the path of the file if there is none."""
     index = path.removesuffix(".bin") + _INDEX
-    if path.endswith(".bin") and stores.has(index) and stores.head(index, len(MAGIC)) == MAGIC:
-        return index
-    return path
+    if not path.endswith(".bin") or not stores.has(index):
+        return path
+    try:
+        begin = stores.head(index, len(MAGIC))
+    except (OSError, DatasetError) as error:
+        raise ConfigError(
+            f"'{index}' lies beside '{path}', and cannot be read: {error}. Of a flat file pass"
+            " dtype= or header="
+        ) from error
+    return index if begin == MAGIC else path

@@ -379,3 +379,11 @@ def test_documents_are_pure_where_their_source_is() -> None:
     assert Documents(LISTS).has_pure_samples
     assert not Documents(Listed(LISTS)).has_pure_samples
     assert Documents(ConcatDataset([Documents(LISTS), Documents(LISTS)])).has_pure_samples
+
+
+def test_a_digest_tells_lengths_and_types_apart() -> None:
+    found = Documents(LISTS).digest()
+    assert Documents(Listed(LISTS)).digest() == found
+    assert Documents([[0] * len(each) for each in LISTS]).digest() == found  # tokens are not read
+    assert Documents(LISTS[:3]).digest() != found
+    assert Documents(LISTS, as_dtype="int32").digest() != found
