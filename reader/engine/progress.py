@@ -37,6 +37,8 @@ class Progress:
         steps: how many steps come before `first`; None: as many as these batches make.
         keep: how many steps back the position stays known where it does not follow from their
             number alone.
+        lengths: of the dataset when the epoch began, and each time that it had grown within it;
+            none: it did not grow.
 
     Attributes:
         is_finished: the user's loop got the end of the epoch.
@@ -57,8 +59,10 @@ class Progress:
         step_size: int | None = 1,
         steps: int | None = None,
         keep: int = 0,
+        lengths: tuple[int, ...] = (),
     ) -> None:
         self.epoch = epoch
+        self.lengths = lengths
         self.epochs = epochs
         self.failures = failures
         self.is_finished = False
