@@ -214,7 +214,9 @@ class Engine(Finalized):
 
     def _begin(self) -> EpochIterator:
         try:
-            batches = self._open(self._next_epoch, self._state.start())
+            start = self._state.start()
+            opened = self._open_grown if start.lengths else self._open
+            batches = opened(self._next_epoch, start)
         except ImportError:
             check_interpreter()
             raise
@@ -224,26 +226,20 @@ class Engine(Finalized):
         self._next_epoch += 1
         return batches
 
-    def _open(self, epoch: int, start: ResumePoint) -> EpochIterator:
-        """Open an epoch: its first batches are being made when this returns.
-
-        An epoch whose dataset has grown since it began has samplers of its own.
-        """
-        if not start.lengths:
-            return self._open_drawn(epoch, start)
+    def _open_grown(self, epoch: int, start: ResumePoint) -> EpochIterator:
+        """Open an epoch whose dataset has grown since it began, with samplers of its own."""
         own = self.sampler, self.batch_sampler
-        made = grown_samplers(*own, start.lengths)
-        self.sampler, self.batch_sampler = made
+        self.sampler, self.batch_sampler = made = grown_samplers(*own, start.lengths)
         try:
-            return self._open_drawn(epoch, start)
+            return self._open(epoch, start)
         finally:
             self.sampler, self.batch_sampler = own
             if own_epoch(made[0]) is not None:  # as if it had begun the epoch itself
                 sampler = own[0] if own[1] is None else own[1].sampler
                 sampler.set_epoch(made[0].epoch)
 
-    def _open_drawn(self, epoch: int, start: ResumePoint) -> EpochIterator:
-        """Open an epoch that draws from the current samplers.
+    def _open(self, epoch: int, start: ResumePoint) -> EpochIterator:
+        """Open an epoch: its first batches are being made when this returns.
 
         Workers start before the sampler is iterated over, so that they do not inherit what the
         sampler changes in the trainer.
