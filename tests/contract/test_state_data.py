@@ -205,5 +205,5 @@ def test_a_mix_of_other_weights_or_sources_is_refused() -> None:
         loader_of(weights=(3, 1)).load_state_dict(state)
     with pytest.raises(StateError, match="seed"):
         loader_of(seed=3).load_state_dict(state)
-    with pytest.raises(StateError, match="length was 40"):
+    with pytest.raises(StateError, match="samples was 40 and is 41"):
         loader_of(count=21).load_state_dict(state)
