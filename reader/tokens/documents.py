@@ -6,7 +6,6 @@ dataset gives. A Documents is one of these, chosen by what it was made of.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
+from reader.data.fingerprint import digest_of
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import as_integers
 from reader.shards.shards import Origin
@@ -34,6 +34,8 @@ __all__ = ["Documents"]
 _INDEX = ".idx"
 _TOKENS = (".bin", ".npy", _INDEX)  # what names of files of tokens end in
 Array = npt.NDArray[Any]
+
+_DIGESTED = 20  # at most about 2 to that power lengths are digested
 
 
 class Documents(Dataset[dict[str, Array]]):
@@ -210,15 +212,19 @@ class Documents(Dataset[dict[str, Array]]):
         """Return where a document comes from; its path is "" where that is no file."""
         return self._held.origin(self._from_front(index))
 
-    def digest(self) -> str:
-        """Return a sum of the lengths and the types: other documents have another one, mostly.
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return how many documents there are, and a digest of some lengths; see `fingerprint_of`.
 
         No tokens are read.
         """
-        types = [(name, dtype.str) for name, dtype in self.fields.items()]
-        found = hashlib.blake2b(repr(types).encode(), digest_size=16)
-        found.update(self.lengths.data)
-        return found.hexdigest()
+        count = len(self) if samples is None else samples
+        step = max(1, count >> _DIGESTED)
+        return {
+            "kind": "Documents",
+            "samples": count,
+            "fields": {name: dtype.str for name, dtype in self.fields.items()},
+            "lengths": digest_of(self.lengths[:count:step]),
+        }
 
     def _from_front(self, index: int) -> int:
         """Return an index as it is from the front. SampleIndexError: it is outside."""
