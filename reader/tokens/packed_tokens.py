@@ -26,6 +26,8 @@ from reader.tokens.row_fields import RowFields
 __all__ = ["PackedTokens"]
 
 _MOST_LENGTH = 1 << 24
+_TOGETHER = 16  # windows whose rows are dealt together, unless these have more rows than
+_MOST_TOGETHER = 1 << 16
 _NEVER = "never"
 
 Array = npt.NDArray[Any]
@@ -185,6 +187,12 @@ class PackedTokens(ShardedDataset[Any]):
     def starts(self) -> Any:
         """The first row of each window, and then how many rows there are."""
         return self._starts
+
+    @property
+    def order_window(self) -> int:
+        """How many rows a group of `ShardOrder` has: those of a few windows, which are planned."""
+        rows = self._count * _TOGETHER // (len(self._starts) - 1)
+        return max(1, min(rows, _MOST_TOGETHER))
 
     def __len__(self) -> int:
         return self._count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,30 @@ def test_a_pickled_copy_has_the_same_rows(tmp_path: Path) -> None:
     for row in range(len(packed)):
         assert copy.origin(row) == packed.origin(row)
         assert (copy[row]["tokens"] == packed[row]["tokens"]).all()
+
+
+def test_windows_that_are_planned_again_and_again_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reader.tokens.packing._MOST_KEPT", 1000)
+    packed = PackedTokens(documents_of([3] * 3000), 9, 1, window=128)
+    windows = len(packed.starts) - 1
+    rows = np.random.default_rng(0).permutation(len(packed)).tolist()
+    with pytest.warns(UserWarning, match=rf"over {windows} windows of documents, of which .*Shard"):
+        assert all(map(packed.origin, rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for epoch in range(6):
+            packed.set_epoch(epoch)
+            for row in ShardOrder(packed, 0, window=1):
+                packed.origin(row)
+
+
+def test_a_group_of_shard_order_has_the_rows_of_a_few_windows() -> None:
+    packed = PackedTokens(documents_of([3] * 8000), 9, 1, window=128)
+    windows = len(packed.starts) - 1
+    assert ShardOrder(packed, 0).window == len(packed) * 16 // windows
+    assert ShardOrder(PackedTokens(documents_of([1] * 50), 1), 0).window == 50 * 16
 
 
 def test_it_has_the_windows_of_shard_order() -> None:
