@@ -85,7 +85,7 @@ class ShardedDataset(Dataset[T_co]):
 
     @property
     def order_window(self) -> int | None:
-        """How many samples a group of `ShardOrder` has, where nothing else is said; None: 65,536."""
+        """How many samples a group of `ShardOrder` has, unless it is told; None: 65,536."""
         return None
 
     #: whether shards are fetched from somewhere, so that it is of use to know their order
