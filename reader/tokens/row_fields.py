@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.checks import as_int
+from reader.checks import as_bool, as_int
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.formats.token_file import as_integers, check_as_dtype
 
@@ -25,7 +25,9 @@ class RowFields:
 
     Args:
         own: the type of each field of the documents.
-        fields: names of what a row has; None: the documents' fields, positions and segments.
+        fields: names of all that a row has; None: the documents' fields, positions, segments, and
+            what is asked for.
+        asked: whether each of the others is asked for, by name.
         as_dtype: of tokens; or a dict by field.
         pad: the value of padding of tokens; or a dict by field.
         ignore_index: the target of a place that has none.
@@ -40,11 +42,12 @@ class RowFields:
         self,
         own: Mapping[str, np.dtype[Any]],
         fields: Any,
+        asked: Mapping[str, Any],
         as_dtype: Any,
         pad: Any,
         ignore_index: Any,
     ) -> None:
-        self.names = _names(own, fields)
+        self.names = _names(own, fields, [name for name in asked if as_bool(name, asked[name])])
         self.dtypes = _dtypes(own, as_dtype)
         self.ignored = as_int(
             "ignore_index", ignore_index, low=-(1 << 63), remedy="It is a target like no token."
@@ -83,7 +86,7 @@ class RowFields:
         return {name: made[name] for name in self.names}
 
 
-def _names(own: Mapping[str, Any], fields: Any) -> tuple[str, ...]:
+def _names(own: Mapping[str, Any], fields: Any, asked: list[str]) -> tuple[str, ...]:
     for name in own:
         if name in _MADE and name != "loss_mask":
             raise ConfigError(
@@ -91,7 +94,12 @@ def _names(own: Mapping[str, Any], fields: Any) -> tuple[str, ...]:
                 " another name"
             )
     if fields is None:
-        return (*own, "positions", "segments")
+        fields = [*own, "positions", "segments", *asked]
+        fields += ["longest"] * ("cu_seqlens" in asked)
+    elif asked:
+        raise ConfigError(
+            f"fields names all that a row has, and {asked[0]}=True asks for more: name it in fields"
+        )
     if isinstance(fields, str) or not isinstance(fields, Sequence):
         raise ConfigTypeError(f"fields must be a list of names, got {got(fields)}")
     _check_names("fields", fields, dict.fromkeys([*own, *_MADE]))

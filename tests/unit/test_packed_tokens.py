@@ -203,6 +203,17 @@ def test_fields_of_documents_are_packed_with_the_tokens() -> None:
     assert rows[6, 7, 8]["loss_mask"].tolist() == [1, 1, 0]
 
 
+def test_a_row_has_what_is_asked_for() -> None:
+    documents = documents_of([3, 2])
+    assert PackedTokens(documents, 4).fields == ("tokens", "positions", "segments")
+    every = PackedTokens(documents, 4, targets=True, loss_mask=True, cu_seqlens=True)
+    assert sorted(every.fields) == sorted(ALL)
+    named = PackedTokens(documents, 4, fields=ALL)
+    for row in range(len(every)):
+        for name, array in every[row].items():
+            assert np.array_equal(array, named[row][name])
+
+
 def test_types_and_padding_are_as_asked() -> None:
     documents = [np.arange(3, dtype=np.uint16)]
     packed = PackedTokens(documents, 4, as_dtype=None, pad=9, fields=["tokens"])
@@ -289,6 +300,9 @@ def test_it_has_the_windows_of_shard_order() -> None:
             "fields names 'masks', and there are tokens, positions",
         ),
         ({"fields": ["tokens", "loss_mask"]}, ConfigError, "ask for 'targets' too"),
+        ({"loss_mask": True}, ConfigError, "ask for 'targets' too"),
+        ({"targets": 1}, ConfigTypeError, "targets must be"),
+        ({"targets": True, "fields": ["tokens"]}, ConfigError, "targets=True asks for more"),
         ({"as_dtype": {"labels": "int64"}}, ConfigError, "as_dtype names 'labels', and there"),
         ({"as_dtype": "float32"}, ConfigError, "as_dtype must be one of uint8"),
         ({"as_dtype": "uint8"}, ConfigError, "as_dtype must hold every token of int64"),
