@@ -225,7 +225,7 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     if TYPE_CHECKING:  # a subclass may override it with torchdata's arguments, which are none
 
-        def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]: ...
+        def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]: ...  # noqa: D102
 
     else:
 
