@@ -108,7 +108,7 @@ class BalancedBatches(SeededSampler[list[int]]):
         self._total, self._digest = _looked_at(self.costs, self.max_cost, self.padded)
         is_whole = self.costs.dtype.kind in "iu"
         self.limit = self.max_cost if is_whole else self.max_cost * (1 + 1e-9)
-        count = len(self.costs)
+        count = self.sample_count = len(self.costs)
         if self.even == "drop" and count < self.world_size:
             raise ConfigError(
                 f"even='drop' leaves nothing of {count} samples for {self.world_size} ranks: pass"

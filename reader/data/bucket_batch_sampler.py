@@ -88,6 +88,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         found = _as_lengths(lengths)
         self.edges = _edges(found, buckets)
         bucket_of = np.searchsorted(self.edges, found).astype(np.uint16)
+        self.sample_count = len(found)
         self._order = np.argsort(bucket_of, kind="stable")
         self.counts: list[int] = np.bincount(bucket_of, minlength=len(self.edges)).tolist()
         self.batch_sizes = self._sizes(batch_size, max_tokens)

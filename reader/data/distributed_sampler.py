@@ -81,6 +81,7 @@ class DistributedSampler(SeededSampler[int]):
         self._count = len(self.dataset)
         self.num_samples = self._share(self._count)
         self.total_size = self.num_samples * self.num_replicas
+        self.first_padding = self._count  # of a Padded: its index of sample 0 as padding
         self._consumed = 0  # places taken before the next iteration
         self._begun_at = 0  # places taken before the last iteration
 
@@ -172,7 +173,7 @@ class DistributedSampler(SeededSampler[int]):
             order = self._order(seed, epoch)
             found, around = indices_at(order, places), map(order.__getitem__, around)
         if self.even == "pad":
-            around = (self._count + index for index in around)
+            around = (self.first_padding + index for index in around)
         return chain(found, around)
 
     def order_facts(self) -> dict[str, int]:
