@@ -70,7 +70,8 @@ class PackedTokens(ShardedDataset[Any]):
             a row is full, so that only the last row is padded.
         window: how many documents are packed together, in runs of 128.
         fields: names of what a row has; None: the documents' fields, positions and segments.
-        as_dtype: of tokens and targets; or a dict by field. None: as in the documents.
+        as_dtype: of tokens and targets; or a dict by field. None: as in the documents. As in
+            `TokenWindows`, of uint64 as int64 those below 2**63 alone come as they are.
         pad: the value of padding: a number for the tokens, or a dict by field. Tokens and loss
             masks have 0, labels `ignore_index`; of other fields it has to be said.
         ignore_index: the target of a place that has none.

@@ -269,6 +269,9 @@ def test_it_has_the_windows_of_shard_order() -> None:
         ({"as_dtype": "uint8"}, ConfigError, "as_dtype must hold every token of int64"),
         ({"pad": {"labels": 0}}, ConfigError, "pad names 'labels', and there are tokens"),
         ({"pad": "x"}, ConfigError, "pad of the field 'tokens' is 'x'"),
+        ({"pad": True}, ConfigError, "pad of the field 'tokens' is True"),
+        ({"pad": [0]}, ConfigError, r"pad of the field 'tokens' is \[0\]"),
+        ({"fields": [["tokens"]]}, ConfigError, r"fields names \['tokens'\], and there are tokens"),
         ({"ignore_index": None}, ConfigTypeError, "ignore_index must be"),
     ],
 )
