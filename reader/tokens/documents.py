@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
 from reader.data.fingerprint import digest_of
+from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import as_integers
 from reader.shards.index import refuse_twice
@@ -169,8 +170,12 @@ class Documents(Dataset[dict[str, Array]]):
         """Return the document at `index`; a negative one counts from the end."""
         return self._held.read([self._from_front(index)])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Array]]:
-        """Return many documents, read together."""
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[dict[str, Array]]]:
+        """Read many documents together; exists unless a subclass has a `__getitem__` of its own."""
+        return unless_overridden(self, Documents, self._read)
+
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Array]]:
         return self._held.read(list(map(self._from_front, indices)))
 
     def gather(

@@ -234,6 +234,28 @@ def test_a_pickled_copy_has_the_same_rows(tmp_path: Path) -> None:
         assert (copy[row]["tokens"] == packed[row]["tokens"]).all()
 
 
+class Halved(PackedTokens):
+    """Rows of a subclass that makes them in its own way."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        return {"half": super().__getitem__(index)["tokens"][::2].copy()}
+
+
+class LastTokens(Documents):
+    """Documents of a subclass that reads them in its own way."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        return {"last": super().__getitem__(index)["tokens"][-1]}
+
+
+def test_a_subclass_with_its_own_getitem_is_asked_for_each_sample() -> None:
+    documents = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    (rows,) = DataLoader(Halved(documents, 4), batch_size=2)
+    assert {name: values.tolist() for name, values in rows.items()} == {"half": [[1, 3], [5, 7]]}
+    (found,) = DataLoader(LastTokens(documents), batch_size=2)
+    assert found["last"].tolist() == [4, 8]
+
+
 def test_it_has_the_windows_of_shard_order() -> None:
     packed = PackedTokens(documents_of([3] * 1000), 9, 1, window=128)
     order = ShardOrder(packed, 0, window=100)
