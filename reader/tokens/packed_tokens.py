@@ -7,7 +7,7 @@ written at once, into the batch's memory where a loader has it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
 from reader.data.fingerprint import digest_of
+from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.tokens.documents import Documents
 from reader.tokens.packing import POLICIES, BestFitPlan, Pieces, WrappedPlan
@@ -76,7 +77,8 @@ class PackedTokens(ShardedDataset[Any]):
         window: how many documents are packed together, in runs of 128.
         fields: names of all that a row has, in the place of the three before, such as ["tokens",
             "targets"]; None: the documents' fields, positions, segments, and what is asked for.
-        as_dtype: of tokens and targets; or a dict by field. None: as in the documents.
+        as_dtype: of tokens and targets; or a dict by field. None: as in the documents. As in
+            `TokenWindows`, of uint64 as int64 those below 2**63 alone come as they are.
         pad: the value of padding: a number for the tokens, or a dict by field. Tokens and loss
             masks have 0, labels `ignore_index`; of other fields it has to be said.
         ignore_index: the target of a place that has none.
@@ -212,10 +214,14 @@ class PackedTokens(ShardedDataset[Any]):
 
     def __getitem__(self, index: int, /) -> dict[str, Any]:
         """Return the row at `index`; a negative one counts from the end."""
-        return self.__getitems__([index])[0]
+        return self._made([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Return rows, which are made together."""
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
+        """Make many rows together; exists unless a subclass has a `__getitem__` of its own."""
+        return unless_overridden(self, PackedTokens, self._made)
+
+    def _made(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         rows = np.array([self._row(index) for index in indices], np.int64)
         made = {
             name: np.empty((len(rows), *shape), dtype)

@@ -5,12 +5,13 @@ Imports NumPy and the checks of tokens' types. Nothing here changes after it is 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reader.checks import as_bool, as_int
+from reader.checks import as_bool, as_int, is_flag
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.formats.token_file import as_integers, check_as_dtype
 
@@ -131,18 +132,18 @@ def _dtypes(own: Mapping[str, np.dtype[Any]], as_dtype: Any) -> dict[str, np.dty
 
 def _check_names(argument: str, names: Any, known: Mapping[str, Any]) -> None:
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ConfigError(f"{argument} names {name!r}, and there are {', '.join(known)}")
 
 
 def _check_held(argument: str, field: str, value: Any, dtype: np.dtype[Any]) -> None:
     """Raise ConfigError where a field does not hold the value of its padding."""
     try:
-        is_held = bool(np.can_cast(np.min_scalar_type(value), dtype)) and np.ndim(value) == 0
         if dtype.kind in "iu":
-            is_held = (
-                np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max and int(value) == value
-            )
+            limits = np.iinfo(dtype)
+            is_held = limits.min <= operator.index(value) <= limits.max and not is_flag(value)
+        else:
+            is_held = bool(np.can_cast(np.min_scalar_type(value), dtype)) and np.ndim(value) == 0
     except (TypeError, ValueError, OverflowError):
         is_held = False
     if not is_held:
