@@ -16,6 +16,7 @@ from typing import Any
 
 from reader.errors import printable
 from reader.shards.commands import add_shards
+from reader.tokens.commands import add_tokens
 
 __all__ = ["main"]
 
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_profile(commands)
     _add_top(commands)
     add_shards(commands)
+    add_tokens(commands)
     return parser
 
 

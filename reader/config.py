@@ -448,11 +448,11 @@ def _check_samples(o: dict[str, Any], dataset: Any, is_iterable: bool) -> None:
 
 def _check_padding(o: dict[str, Any], dataset: Any) -> None:
     """Refuse a sampler that marks samples as padding, for a dataset without such marks."""
-    given = [o["sampler"], o["batch_sampler"], getattr(o["batch_sampler"], "sampler", None)]
-    if hasattr(dataset, "padding_of"):
-        return
+    given = [o["sampler"], o["batch_sampler"]]
+    given.append(getattr(o["batch_sampler"], "__dict__", {}).get("sampler"))
     for each in given:
-        if getattr(each, "even", None) == "pad":
+        pads = getattr(each, "__dict__", {}).get("even") == "pad"
+        if pads and not hasattr(dataset, "padding_of"):
             raise ConfigError(
                 f"{type(each).__name__} with even='pad' marks samples as padding, and the samples"
                 f" of {type(dataset).__name__} cannot say so: pass the loader a"

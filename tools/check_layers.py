@@ -122,6 +122,7 @@ OF_ROOMS = {
         ("integrations",),
     ),
     "tqdm": ("integrations", "shards"),
+    **dict.fromkeys("sentencepiece tiktoken tokenizers".split(), ("tokens",)),
     "matplotlib": ("observe",),
     "rich": ("observe", "integrations"),
 }

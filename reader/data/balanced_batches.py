@@ -169,6 +169,11 @@ class BalancedBatches(SeededSampler[list[int]]):
             self._tables[ranks, window] = table
         return table
 
+    def known_steps(self, number: int, ranks: int, window: int) -> int | None:
+        """Return how many steps a window has; None: they were not counted."""
+        table = self._tables.get((ranks, window))
+        return None if table is None else int(table[number])
+
     def window_count(self, window: int) -> int:
         """Return how many windows there are; the last one takes what is left, too."""
         return max(1, len(self.costs) // window)
@@ -213,6 +218,7 @@ class BalancedBatches(SeededSampler[list[int]]):
             "samples": len(self.costs),
             "max_cost": self.max_cost,
             "padded": self.padded,
+            "even": self.even,
             "costs": self._digest,
         }
 
@@ -226,21 +232,17 @@ class BalancedBatches(SeededSampler[list[int]]):
                     " state: its batches are other ones. Make it as it was when the state was"
                     " saved, or begin the next epoch with set_epoch and no state"
                 )
-        numbers = [state.get("world_size"), state.get("window"), 1]
-        taken = state.get("taken")
-        is_list = isinstance(taken, list) and all(
-            isinstance(each, (list, tuple)) and len(each) == 2 for each in taken
+        taken: Any = state.get("taken")
+        is_right = isinstance(taken, list) and all(
+            isinstance(each, (list, tuple)) and [*map(type, each)] == [int, int] for each in taken
         )
-        if is_list and taken:
-            numbers += [number for each in taken for number in each]
-        if not is_list or not all(type(each) is int and each >= 0 for each in numbers):
+        counts = [state.get("world_size"), state.get("window")]
+        counts += [ranks for ranks, _ in taken] if is_right else [None]
+        is_right = all(type(count) is int and count > 0 for count in counts)
+        if not is_right or min((steps for _, steps in taken), default=0) < 0:
             raise StateError(
                 "the state of BalancedBatches has 'world_size', 'window' and 'taken', whole"
                 f" numbers, got {got(state)}. Was the state damaged?"
-            )
-        if not all([*numbers[:2], *numbers[3::2]]):
-            raise StateError(
-                f"the state of BalancedBatches counts 0 ranks or samples: {got(state)}"
             )
         return key
 
@@ -359,10 +361,12 @@ class _Plan:
         if place.at >= self._count:
             return None
         number, batches = self._order[place.at], self._batches
-        samples = place.rest
+        samples, steps = place.rest, None
         if samples is None:
             samples = batches.window_samples(number, self._window)
-        steps = batches.steps_of(samples, ranks)
+            steps = batches.known_steps(number, ranks, self._window)
+        if steps is None:
+            steps = batches.steps_of(samples, ranks)
         samples = samples[Permutation(len(samples), self._key(number + 1)).take(0, len(samples))]
         dealt = _dealt(batches.costs_of(samples), steps * ranks, batches.limit, batches.padded)
         if dealt is None:  # some are dropped, and then each batch has one

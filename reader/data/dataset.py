@@ -83,6 +83,11 @@ class ShardedDataset(Dataset[T_co]):
     def starts(self) -> Sequence[int]:
         """The first sample of each shard, and then how many samples there are."""
 
+    @property
+    def order_window(self) -> int | None:
+        """How many samples a group of `ShardOrder` has, unless it is told; None: 65,536."""
+        return None
+
     #: whether shards are fetched from somewhere, so that it is of use to know their order
     is_fetched: bool = False
 

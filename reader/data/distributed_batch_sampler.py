@@ -136,18 +136,19 @@ class DistributedBatchSampler(Seekable[list[int]]):
 
     def _indices(self, count: int, order: Order | None, first: int) -> Iterator[int]:
         """Yield the dataset indices of this rank from its `first` on, one block after the other."""
+        pads = self.even == "pad"
         for places in self._places(first):
-            if not places:
-                continue
-            if order is None:
-                found = np.arange(places.start, places.stop)
+            if order is not None:
+                found = order[places.start : places.stop]
+                within = found % count
+                if pads:
+                    within[found >= count] += count
+                for chunk in in_chunks(within):
+                    yield from chunk
+            elif pads:
+                yield from (place % count + (place >= count) * count for place in places)
             else:
-                found = np.asarray(order[places.start : places.stop])
-            within = found % count
-            if self.even == "pad":
-                within[found >= count] += count
-            for chunk in in_chunks(within):
-                yield from chunk
+                yield from (place % count for place in places)
 
     def _places(self, first: int) -> Iterator[range]:
         """Yield the places of 0 .. total_size - 1 that this rank takes, as ranges.

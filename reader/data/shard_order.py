@@ -44,7 +44,8 @@ class ShardOrder(DistributedSampler):
         seed: an int in [0, 2**64), the same one in all ranks; None: a fresh order in each
             iteration, for one rank.
         window: how many samples a group has at least, such as 65536; bytes of the files, such as
-            "1GB"; or "all". None: 65,536 samples.
+            "1GB"; or "all". None: 65,536 samples, or what the dataset says by `order_window`:
+            `PackedTokens` says the rows of 16 windows of documents, where these are fewer.
         rank: the number of this process, below `world_size`. None: as the training's library or
             launcher says; see `shard`.
         world_size: how many processes take part. None: likewise.
@@ -68,7 +69,9 @@ class ShardOrder(DistributedSampler):
         even: Even | None = None,
     ) -> None:
         shards = self._shards = _shards_of(dataset)
-        self.window = as_window(_WINDOW if window is None else window, shards)
+        if window is None:
+            window = getattr(shards, "order_window", None) or _WINDOW
+        self.window = as_window(window, shards)
         names = ("world_size", "rank")
         world_size, rank = world_and_rank(world_size, rank, names, may_be_alone=True)
         refuse_fresh_orders(seed, world_size)

@@ -24,7 +24,7 @@ from reader.caching.cached_dataset import cache_stats
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
-from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
+from reader.data.epochs import carried_epochs, epoch_marks, own_epoch, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
@@ -44,10 +44,11 @@ from reader.engine.stream_source import StreamSource
 from reader.engine.supervisor import Supervisor
 from reader.engine.task_source import TaskSource
 from reader.engine.worker_cursors import WorkerCursors
-from reader.errors import ConfigError, ReaderError
+from reader.errors import ConfigError, ReaderError, got
 from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
 from reader.orders.base_sampler import batching_of
+from reader.orders.grown import grown_samplers
 from reader.orders.order import open_order
 from reader.orders.reopened import reopened, set_seeded
 from reader.orders.step_batches import StepBatches
@@ -215,7 +216,9 @@ class Engine(Finalized):
 
     def _begin(self) -> EpochIterator:
         try:
-            batches = self._open(self._next_epoch, self._state.start())
+            start = self._state.start()
+            opened = self._open_grown if start.lengths else self._open
+            batches = opened(self._next_epoch, start)
         except ImportError:
             check_interpreter()
             raise
@@ -224,6 +227,18 @@ class Engine(Finalized):
             raise
         self._next_epoch += 1
         return batches
+
+    def _open_grown(self, epoch: int, start: ResumePoint) -> EpochIterator:
+        """Open an epoch whose dataset has grown since it began, with samplers of its own."""
+        own = self.sampler, self.batch_sampler
+        self.sampler, self.batch_sampler = made = grown_samplers(*own, start.lengths)
+        try:
+            return self._open(epoch, start)
+        finally:
+            self.sampler, self.batch_sampler = own
+            if own_epoch(made[0]) is not None:  # as if it had begun the epoch itself
+                sampler = own[0] if own[1] is None else own[1].sampler
+                sampler.set_epoch(made[0].epoch)
 
     def _open(self, epoch: int, start: ResumePoint) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns.
@@ -362,6 +377,7 @@ class Engine(Finalized):
             step_size=self._state.step_size(self.batch_sampler),
             steps=start.steps,
             keep=config.keep_states,
+            lengths=start.lengths,
         )
 
     def _carried_epochs(self) -> dict[str, int]:
@@ -547,14 +563,23 @@ class Engine(Finalized):
         if self._newest is not None and (newest := self._newest()) is not None:
             newest.epoch.draw_first()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], grown: str | None = None) -> None:
         """Have the next iterator resume where `state` was saved; a live iterator is not changed.
+
+        Args:
+            state: of such an engine.
+            grown: see `EngineFace.load_state_dict`.
 
         Raises:
             StateError: the state is damaged, or that of another kind of loader. Nothing has changed
                 then.
         """
-        epoch = self._state.load(state, self.sampler, self.batch_sampler)
+        if grown not in (None, "next_epoch", "now"):
+            raise ConfigError(
+                f"grown must be 'next_epoch', 'now' or None, got {got(grown)}. It says when samples"
+                " join that the dataset has got since the state was saved"
+            )
+        epoch = self._state.load(state, self.sampler, self.batch_sampler, grown)
         self.drop_prefetched()
         self._next_epoch = epoch
 

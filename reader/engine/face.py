@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from reader.config import as_seconds
 from reader.data.batch_sampler import count_of
@@ -141,17 +141,27 @@ class EngineFace:
         """
         return self._engine.state_dict(trained, epoch)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(
+        self, state: dict[str, Any], *, grown: Literal["next_epoch", "now"] | None = None
+    ) -> None:
         """Have the next `iter()` resume where `state` was saved; a live iterator is not changed.
 
         `set_epoch` of samplers and datasets is called at once; their own states are loaded when the
         iterator begins. The number of workers may differ: see the guide.
 
+        Args:
+            state: what `state_dict` returned.
+            grown: when samples join that the dataset has got since, after the old ones:
+                "next_epoch": this epoch keeps to the old ones; or "now": they come after those
+                that are left of this epoch. None: such a state is refused. See
+                docs/checkpoints.md.
+
         Raises:
-            StateError: the state is damaged, or that of another kind of loader. Nothing has changed
-                then. While iterating: the sampler does not repeat its order.
+            StateError: the state is damaged, or that of another kind of loader, or of other data.
+                Nothing has changed then. While iterating: the sampler does not repeat its order.
+            ConfigError: `grown` is another value.
         """
-        self._engine.load_state_dict(state)
+        self._engine.load_state_dict(state, grown)
 
     def replay(self, n: int, *, epoch: int | None = None) -> Any:
         """Make batch `n` of an epoch once more, in this thread: for a debugger, or after an error.

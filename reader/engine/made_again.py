@@ -78,7 +78,7 @@ def make_again(engine: Engine, number: Any, epoch: Any) -> Any:
         state = engine.state_before(number, epoch)
         if state is None:
             state = _state_of_other(engine, twin, number, epoch)
-        twin.load_state_dict(state)
+        twin.load_state_dict(state, grown="next_epoch")  # as its epoch has it
         for batch in iter(twin):
             return batch
     finally:

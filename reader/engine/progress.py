@@ -37,6 +37,8 @@ class Progress:
         steps: how many steps come before `first`; None: as many as these batches make.
         keep: how many steps back the position stays known where it does not follow from their
             number alone.
+        lengths: of the dataset when the epoch began, and each time that it had grown within it;
+            none: it did not grow.
 
     Attributes:
         is_finished: the user's loop got the end of the epoch.
@@ -44,6 +46,11 @@ class Progress:
         has_shard: whether `shard` was at work in the first batches of a stream; None: no batch was
             counted.
     """
+
+    # most epochs have none of these
+    _listener: Callable[[], None] | None = None
+    _trail: Trail | None = None
+    _raised: tuple[Task, ...] = ()  # exceptions in the places of batches, in steps of several
 
     def __init__(
         self,
@@ -57,8 +64,10 @@ class Progress:
         step_size: int | None = 1,
         steps: int | None = None,
         keep: int = 0,
+        lengths: tuple[int, ...] = (),
     ) -> None:
         self.epoch = epoch
+        self.lengths = lengths
         self.epochs = epochs
         self.failures = failures
         self.is_finished = False
@@ -68,18 +77,18 @@ class Progress:
         self._table = table
         self._first = first
         self._turn = turn
-        self._listener: Callable[[], None] | None = None
         self._step_size = step_size
         self._keep = keep
-        self._raised: list[Task] = []  # in steps of several batches
-        self._trail: Trail | None = None
-        self._first_steps = table.steps = self.steps_of(first.batches) if steps is None else steps
+        if steps is None:
+            steps = first.batches // (step_size or 1)
+        self._first_steps = table.steps = steps
         if failures is not None:
             table.report_first()
         # whether the position behind a step follows from its number, within the order
-        self._is_pure = failures is None and table.worker_cursors is None
-        self._is_pure &= table.in_order and step_size is not None
-        self._keep_trail()
+        is_plain = failures is None and step_size is not None
+        self._is_pure = is_plain and table.in_order and table.worker_cursors is None
+        if not self._is_pure:
+            self._keep_trail()
 
     @property
     def is_stream(self) -> bool:
@@ -200,10 +209,10 @@ class Progress:
     def note_raised(self, task: Task) -> None:
         """Note an exception in the place of one of several batches that would make a step."""
         if task not in self._raised[-1:]:
-            self._raised.append(task)
+            self._raised = (*self._raised, task)
 
     def _keep_trail(self) -> None:
-        if not self._is_pure and self._keep and self._trail is None:
+        if self._keep and self._trail is None:
             self._trail = Trail(self._table, self._keep)
             self._table.report_first()
 

@@ -24,6 +24,7 @@ from reader.engine.trail import Reached
 from reader.engine.worker_cursors import WorkerCursor, WorkerCursors
 from reader.errors import ConfigError, StateError, got, shown
 from reader.orders.base_sampler import batching_of, has_state, state_of
+from reader.orders.grown import grown_samplers
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
 from reader.orders.step_batches import StepBatches
@@ -50,6 +51,7 @@ class ResumePoint(NamedTuple):
         is_resumed: workers are sent their cursors.
         failed: how many samples of the epoch have failed.
         steps: how many steps of the epoch come before; None: as many as its batches make.
+        lengths: see Progress.
     """
 
     base_seed: int
@@ -61,6 +63,7 @@ class ResumePoint(NamedTuple):
     is_resumed: bool = False
     failed: int = 0
     steps: int | None = None
+    lengths: tuple[int, ...] = ()
 
 
 class LoaderState:
@@ -190,7 +193,8 @@ class LoaderState:
                 progress.count()
                 batches, mark = progress.begin_of(number)
             at = Reached(number, batches, mark, [], None, 0)
-            return {**self._head(sampler, batch_sampler), **self._open_state(progress, at)}
+            head = self._head(sampler, batch_sampler)
+            return {**head, **self._open_state(progress, at, head["fit"])}
         return None
 
     def step_size(self, batch_sampler: Any) -> int | None:
@@ -235,10 +239,10 @@ class LoaderState:
         with progress.lock:  # another thread may iterate meanwhile
             progress.count()
             at = progress.reached() if steps is None else progress.behind(steps)
-            return {**head, **self._open_state(progress, at)}
+            return {**head, **self._open_state(progress, at, head["fit"])}
 
-    def _open_state(self, progress: Progress, at: Reached) -> dict[str, Any]:
-        """Return the entries for a position within an epoch that is begun."""
+    def _open_state(self, progress: Progress, at: Reached, fit: dict[str, Any]) -> dict[str, Any]:
+        """Return the entries for a position within an epoch that is begun; `fit`: of the head."""
         state: dict[str, Any] = {
             "epoch": progress.epoch,
             "epochs": dict(progress.epochs),
@@ -247,6 +251,10 @@ class LoaderState:
             "turn": None,
             "beyond": [],
         }
+        if progress.lengths:
+            length = progress.lengths[-1]
+            state["grown"] = list(progress.lengths)
+            state["fit"] = {**fit, "length": length, "data": self._data_of_first(length)}
         if at.steps != progress.steps_of(at.batches + len(at.beyond)):
             state["steps"] = at.steps
         if progress.origin is not None:
@@ -319,6 +327,7 @@ class LoaderState:
             is_resumed=True,
             failed=state.get("failed", 0),
             steps=self._steps(state),
+            lengths=tuple(state.get("grown", ())),
         )
 
     def follow(self, prefetched: Progress) -> None:
@@ -361,15 +370,21 @@ class LoaderState:
 
     # -- loading ---------------------------------------------------------------------------------
 
-    def load(self, state: Any, sampler: Any, batch_sampler: Any) -> int:
+    def load(self, state: Any, sampler: Any, batch_sampler: Any, grown: str | None = None) -> int:
         """Have the next iterator begin where `state` was saved; returns its epoch.
+
+        Args:
+            state: of a loader.
+            sampler: the loader's.
+            batch_sampler: the loader's.
+            grown: what becomes of samples that came after it was saved; see `EngineFace`.
 
         Raises:
             StateError: the state is damaged, or of another kind of loader. Nothing has changed
                 then.
         """
         config = self._config
-        self._check(state, sampler, batch_sampler)
+        lengths = self._check(state, sampler, batch_sampler, grown)
         carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler, "sampler": sampler}
         try:
             found = find_carriers(state["epochs"], **carriers)
@@ -387,12 +402,18 @@ class LoaderState:
             raise StateError(f"the state cannot be copied: {error!r}. {REMEDY}") from error
         for each, epoch in zip(found, taken["epochs"].values(), strict=True):
             each.set_epoch(epoch)
+        if lengths:
+            if taken["samples"] is not None:  # the last of the old batches may have been short
+                taken["samples"] = min(taken["samples"], taken["fit"]["length"])
+            taken.update(grown=lengths)
+            taken["fit"].update(length=lengths[-1], data=self._data_of_first(lengths[-1]))
         self.base_seed = taken["base_seed"]
         self.pending = taken
         self._progress = self._former = None
         return int(taken["epoch"])
 
-    def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
+    def _check(self, state: Any, sampler: Any, batch_sampler: Any, grown: str | None) -> list[int]:
+        """Check a state; return the lengths of a dataset that has grown in its epoch, or none."""
         if not isinstance(state, dict) or "reader" not in state:
             raise StateError(f"this is no state of a reader.DataLoader: {got(state)}. {REMEDY}")
         check_plain(state)
@@ -421,11 +442,52 @@ class LoaderState:
                 " begin the epoch anew"
             )
         self._check_beyond(state)
-        self._check_fit(state, self._fit(sampler, batch_sampler))
+        fit = self._fit(sampler, batch_sampler)
+        lengths = self._grown_lengths(state, fit["length"], grown)
+        self._check_fit(state, fit, has_grown=bool(lengths))
         if self._kind == "map":
             every = self._config.snapshot_every
+            if lengths:
+                sampler, batch_sampler = grown_samplers(sampler, batch_sampler, lengths)
             batches = batches_of(sampler, batch_sampler)
             check_order_state(batches, state.get("order"), every, state["batches"] > 0)
+        return lengths
+
+    def _grown_lengths(self, state: dict[str, Any], own: Any, grown: str | None) -> list[int]:
+        """Return the lengths of the dataset in the epoch of a state; none: it has not grown.
+
+        Raises:
+            StateError: it has grown, and what becomes of the new samples is not said.
+        """
+        was = state["fit"].get("length")
+        lengths: list[int] = state.get("grown", [])
+        is_right = isinstance(lengths, list) and all(map(_is_count, lengths))
+        if is_right and lengths:
+            is_right = lengths == sorted(set(lengths)) and lengths[-1] == was
+        if not is_right:
+            raise StateError(
+                "grown in the state must be the lengths of the dataset in the epoch, in ascending"
+                f" order and up to fit's, got {got(lengths)}. {REMEDY}"
+            )
+        if lengths and was > own:
+            raise _unlike("length", was, own)
+        if state["batches"] == 0 or not _is_count(was) or type(own) is not int or was >= own:
+            return lengths
+        data = state["fit"].get("data")
+        if data is not None and data != self._data_of_first(was):
+            return lengths  # these are other data: see `_check_data`
+        if grown is None:
+            raise StateError(
+                f"this state cannot be resumed: length was {was} when it was saved, and this loader"
+                f" has {own}: the data have grown. Say when the new samples join:"
+                " load_state_dict(state, grown='next_epoch'), or grown='now', after those that are"
+                " left of this epoch"
+            )
+        return [*(lengths or [was]), *([own] if grown == "now" else [])]
+
+    def _data_of_first(self, samples: int) -> dict[str, Any]:
+        """Return what the dataset would be with its first samples alone."""
+        return fingerprint_of(self._config.dataset, samples)
 
     def _check_beyond(self, state: dict[str, Any]) -> None:
         """Refuse early batches in the state of a loader that delivers none early."""
@@ -445,30 +507,31 @@ class LoaderState:
                 " has in_order=True. Pass in_order=False"
             )
 
-    def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
+    def _check_fit(self, state: dict[str, Any], own: dict[str, Any], has_grown: bool) -> None:
+        known = state["fit"].get("data")  # states of earlier versions lack it
+        same = self._data_of_first(state["fit"]["length"]) if has_grown else own["data"]
+        # a new epoch sees the current dataset, and of its length alone more is said below
+        if state["batches"] and _are_others(known, same):
+            raise self._unlike_data(known, own["data"])
         for name, value in own.items():
             if name == "data":
-                continue  # states of earlier versions lack it: see `_check_data`
+                continue
             if name not in state["fit"]:
                 raise StateError(f"fit in the state lacks {name}. {REMEDY}")
             was = state["fit"][name]
             if was == value and type(was) is type(value):
                 continue
-            if name == "length" and state["batches"] == 0:
+            if name == "length" and (state["batches"] == 0 or has_grown):
                 continue  # a new epoch sees the current dataset and samplers
             if name == "batch_size" and self._can_resize(was, state):
                 continue
             raise _unlike(name, was, value)
-        self._check_data(state)
 
-    def _check_data(self, state: dict[str, Any]) -> None:
-        """Refuse a position in other data than those of this loader."""
-        was, own = state["fit"].get("data"), self._data
-        if was is None or own is None or was == own[1] or state["batches"] == 0:
-            return  # a new epoch sees the current dataset
-        raise StateError(
+    @staticmethod
+    def _unlike_data(was: Any, own: dict[str, Any]) -> StateError:
+        return StateError(
             "this state cannot be resumed: the data are not those that it was saved with:"
-            f" {told_differences(was, own[1])}. Load it into a loader with the former data, or"
+            f" {told_differences(was, own)}. Load it into a loader with the former data, or"
             " begin the epoch anew by set_epoch, without the state. If they give the same samples"
             " in the same order, delete data from fit in the state"
         )
@@ -530,6 +593,13 @@ def check_begun(trained: Any, had: Any, epoch: int) -> None:
 def batches_of(sampler: Any, batch_sampler: Any) -> Any:
     """Return the iterable of lists of keys: the batch sampler, or a NoBatching."""
     return NoBatching(sampler) if batch_sampler is None else batch_sampler
+
+
+def _are_others(known: Any, data: dict[str, Any]) -> bool:
+    """Whether two fingerprints differ in more than how many samples there are."""
+    if not isinstance(known, dict):
+        return known is not None
+    return {**known, "samples": None} != {**data, "samples": None}
 
 
 def _length(dataset: Any) -> int | None:

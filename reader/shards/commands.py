@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["add_shards"]
+__all__ = ["add_shards", "can_show_bar", "run_command"]
 
 _MOST_LISTED = 20  # shards
 _IMAGE = "image"
@@ -72,18 +72,18 @@ def _add(
     )
     parser.add_argument("--format", help="of the shards; else what is found")
     parser.add_argument("--allow-pickle", action="store_true", help="pickles can run any program")
-    parser.set_defaults(run=lambda options: _run(run, options))
+    parser.set_defaults(run=lambda options: run_command("shards", run, options))
     return parser
 
 
-def _run(command: Callable[[Any], int], options: Any) -> int:
-    """Run a command; what it refuses is a line on stderr, and exit code 2."""
+def run_command(name: str, command: Callable[[Any], int], options: Any) -> int:
+    """Run a command of that name; what it refuses is a line on stderr, and exit code 2."""
     from reader.errors import ReaderError, printable
 
     try:
         return command(options)
     except (ReaderError, OSError) as error:
-        print(f"python -m reader shards: {printable(str(error))}", file=sys.stderr)
+        print(f"python -m reader {name}: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -173,13 +173,14 @@ def _convert(options: Any) -> int:
         shard_size=options.shard_size,
         compression=options.compression,
         num_workers=options.num_workers,
-        progress=_can_show_bar(),
+        progress=can_show_bar(),
     )
     print(f"{len(shards):,} samples in {count:,} shards of {options.to}: {options.target}")
     return 0
 
 
-def _can_show_bar() -> bool:
+def can_show_bar() -> bool:
+    """Whether somebody sees a bar of tqdm on stderr."""
     import importlib.util
 
     return sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None

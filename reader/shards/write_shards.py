@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from reader.checks import as_byte_size, as_int
 from reader.data.dataset import Dataset
@@ -23,11 +23,12 @@ from reader.shards.encoders import Encoder, encoder_for
 from reader.shards.formats.compression import required_pyarrow
 from reader.shards.shard_folders import JOURNAL, ShardFolder, folder_for, sum_of
 
-__all__ = ["MANIFEST", "write_shards"]
+__all__ = ["MANIFEST", "with_bar", "write_shards"]
 
 MANIFEST, _INDEX = "manifest.json", "index.json"
 _AT_ONCE = 16  # samples of a task of a worker
 _PACKED = {"gz": ".gz", "zstd": ".zstd"}
+T = TypeVar("T")
 _ANOTHER = "pass the same samples, or a new folder"
 
 
@@ -115,7 +116,7 @@ def write_shards(
             else _encoded_all(source, encoder, done)
         )
         if progress:
-            records = _with_bar(records, done, known)
+            records = with_bar(records, done, known, " samples")
         if journal.finished is not None:
             records = _counted(records, done, journal.finished, folder)
         for group in _groups(records, encoder, size):
@@ -249,7 +250,18 @@ def _fewer(folder: ShardFolder, written: int, count: int) -> ConfigError:
     )
 
 
-def _with_bar(records: Iterator[bytes], done: int, known: int | None) -> Iterator[bytes]:
+def with_bar(items: Iterator[T], done: int, known: int | None, unit: str) -> Iterator[T]:
+    """Yield items, and show a bar.
+
+    Args:
+        items: after the first `done`.
+        done: how many an earlier call has done.
+        known: how many there are; None: nobody knows.
+        unit: of the bar, such as " samples".
+
+    Raises:
+        ConfigError: tqdm is missing.
+    """
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
@@ -257,7 +269,7 @@ def _with_bar(records: Iterator[bytes], done: int, known: int | None) -> Iterato
             f"progress=True shows a bar by tqdm, which cannot be imported: {error}. Run: pip"
             " install tqdm, or leave it out"
         ) from error
-    yield from tqdm(records, initial=done, total=known, unit=" samples")
+    yield from tqdm(items, initial=done, total=known, unit=unit)
 
 
 def _groups(records: Iterable[bytes], encoder: Encoder, size: int) -> Iterator[list[bytes]]:

@@ -17,6 +17,7 @@ from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.datasets import as_datasets, map_style
+from reader.data.fingerprint import digest_of, fingerprint_of
 from reader.data.weighted_sampler import place_of
 from reader.data.windowed_order import WindowedOrder, as_window, sharded, starts_of
 from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
@@ -29,6 +30,7 @@ from reader.worker.context import Repetition
 
 __all__ = ["Mix", "MixOrigin", "as_stop", "named_datasets"]
 
+_TOLD = 8  # stretches of weights that a state has in full
 _STOPS = {
     "first": "ends with the first source that ends",
     "last": "with the last one, while others begin anew",
@@ -349,6 +351,20 @@ class Mix(Dataset[Any]):
 
     def __len__(self) -> int:
         return self._length
+
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return the shares and the sources; see `fingerprint_of`. More samples are another mix."""
+        return {
+            "kind": "Mix",
+            "samples": self._length,
+            "names": self.names,
+            "stop": self.stop,
+            "weights": [list(entry) for entry in self.entries[:_TOLD]],
+            "later_weights": digest_of([repr(entry) for entry in self.entries[_TOLD:]]),
+            "seed": self._seed,
+            "windows": self._windows,
+            "of": [fingerprint_of(dataset) for dataset in self.datasets],
+        }
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0, of the orders by `seed`; passed on to datasets that take it."""

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
-from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+from reader.data.fingerprint import digest_of
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import as_integers
 from reader.shards.shards import Origin
 from reader.stores.files import Files
@@ -33,6 +34,8 @@ __all__ = ["Documents"]
 _INDEX = ".idx"
 _TOKENS = (".bin", ".npy", _INDEX)  # what names of files of tokens end in
 Array = npt.NDArray[Any]
+
+_DIGESTED = 20  # at most about 2 to that power lengths are digested
 
 
 class Documents(Dataset[dict[str, Array]]):
@@ -209,6 +212,20 @@ class Documents(Dataset[dict[str, Array]]):
         """Return where a document comes from; its path is "" where that is no file."""
         return self._held.origin(self._from_front(index))
 
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return how many documents there are, and a digest of some lengths; see `fingerprint_of`.
+
+        No tokens are read.
+        """
+        count = len(self) if samples is None else samples
+        step = max(1, count >> _DIGESTED)
+        return {
+            "kind": "Documents",
+            "samples": count,
+            "fields": {name: dtype.str for name, dtype in self.fields.items()},
+            "lengths": digest_of(self.lengths[:count:step]),
+        }
+
     def _from_front(self, index: int) -> int:
         """Return an index as it is from the front. SampleIndexError: it is outside."""
         count, place = len(self), operator.index(index)
@@ -288,6 +305,13 @@ def _token_files(parts: Sequence[str], stores: Files, is_flat: bool) -> list[str
 def _of_index(path: str, stores: Files) -> str:
     """Return the index of Megatron's beside a file, or the path of the file if there is none."""
     index = path.removesuffix(".bin") + _INDEX
-    if path.endswith(".bin") and stores.has(index) and stores.head(index, len(MAGIC)) == MAGIC:
-        return index
-    return path
+    if not path.endswith(".bin") or not stores.has(index):
+        return path
+    try:
+        begin = stores.head(index, len(MAGIC))
+    except (OSError, DatasetError) as error:
+        raise ConfigError(
+            f"'{index}' lies beside '{path}', and cannot be read: {error}. Of a flat file pass"
+            " dtype= or header="
+        ) from error
+    return index if begin == MAGIC else path

@@ -6,6 +6,7 @@ another process goes as paths and as shared memory; files are compared with what
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -134,7 +135,7 @@ class FlatDocuments:
         if self._as_dtype is not None:
             self.fields[TOKENS] = self._as_dtype
         self._starts, self.lengths = self._places.view(np.ndarray)
-        self._parts = parts
+        self._parts, self._begins = parts, self._firsts.tolist()
         self._is_far = any(isinstance(each, StoredTokens) for each in parts[TOKENS])
         self._sources = (
             {}
@@ -147,30 +148,33 @@ class FlatDocuments:
 
     def read(self, indices: Sequence[int]) -> list[dict[str, Array]]:
         """Return documents, by their numbers from the front."""
+        if not self._is_far:
+            return [self._view(index) for index in indices]
         documents = np.asarray(indices, np.int64)
-        begins = np.zeros_like(documents)
-        return [
-            {
-                name: piece.astype(self.fields[name], copy=False)
-                for name, piece in zip(self._parts, row, strict=True)
-            }
-            for row in zip(
-                *(
-                    self._pieces(name, documents, begins, self.lengths[documents])
-                    for name in self._parts
-                ),
-                strict=True,
-            )
-        ]
+        pieces = self._pieces(documents, np.zeros_like(documents), self.lengths[documents])
+        return [{TOKENS: self._typed(TOKENS, piece)} for piece in pieces]
 
-    def _pieces(self, name: str, documents: Array, begins: Array, counts: Array) -> list[Array]:
-        """Return pieces of documents, of one field; those of a file in a store come together."""
+    def _view(self, index: int) -> dict[str, Array]:
+        """Return a document that lies in memory, or is mapped; it is not copied."""
+        part = bisect_right(self._begins, index) - 1
+        begin = int(self._starts[index])
+        end = begin + int(self.lengths[index])
+        return {
+            name: self._typed(name, arrays[part][begin:end]) for name, arrays in self._parts.items()
+        }
+
+    def _typed(self, name: str, values: Array) -> Array:
+        dtype = self.fields[name]
+        return values if values.dtype == dtype else values.astype(dtype)
+
+    def _pieces(self, documents: Array, begins: Array, counts: Array) -> list[Array]:
+        """Return pieces of documents; those of a file in a store are fetched together."""
         numbers = np.searchsorted(self._firsts, documents, "right") - 1
         firsts = self._starts[documents] + begins
         found: list[Any] = [None] * len(documents)
         for number in np.unique(numbers).tolist():
             rows = np.flatnonzero(numbers == number)
-            part = self._parts[name][number]
+            part = self._parts[TOKENS][number]
             wanted = firsts[rows].tolist(), counts[rows].tolist()
             pieces = (
                 part.pieces(*wanted)
@@ -192,8 +196,8 @@ class FlatDocuments:
         """See `Documents.gather`."""
         if self._is_far:
             check_pieces(documents, begins, counts, places, self.lengths, out)
-            for name, array in out.items():
-                pieces = self._pieces(name, documents, begins, counts)
+            pieces = self._pieces(documents, begins, counts)
+            for array in out.values():  # of tokens alone: see `files`
                 for piece, place in zip(pieces, places.tolist(), strict=True):
                     array[place : place + len(piece)] = piece
             return
@@ -208,8 +212,8 @@ class FlatDocuments:
 
     def origin(self, index: int) -> Origin:
         """Return where a document comes from."""
-        part = int(np.searchsorted(self._firsts, index, "right")) - 1
-        position = index - int(self._firsts[part])
+        part = bisect_right(self._begins, index) - 1
+        position = index - self._begins[part]
         if self._arrays is not None:
             return Origin("", 0, "", position)
         file = self._files[part]
@@ -416,8 +420,10 @@ def _cut_files(
         first = files[0].file.path
         raise _no_mark(mark, f"'{first}'" + (f" and {len(files) - 1} others" if files[1:] else ""))
     for arrays, file in zip(found, files, strict=True):
-        lengths = (scan(file.file) if arrays is None else arrays)["lengths"]
-        yield lengths.astype(np.int64)
+        lengths = None if arrays is None else arrays["lengths"].astype(np.int64)
+        if lengths is None or (lengths < 1).any() or int(lengths.sum()) != file.size:
+            lengths = scan(file.file)["lengths"].astype(np.int64)  # it has gone, or is not ours
+        yield lengths
 
 
 def _check_types(files: Sequence[TokenFile], as_dtype: np.dtype[Any] | None) -> None:

@@ -73,6 +73,8 @@ class TokenFields:
         Raises:
             ConfigError, ConfigTypeError: it is none, or differs from the first one.
         """
+        if type(sample) is np.ndarray and sample.ndim == 1 and self._is_usual(sample.dtype):
+            return {TOKENS: sample}  # as most are, soon
         is_dict = isinstance(sample, Mapping)
         if not self.types:
             self._look_at(sample, number)
@@ -99,6 +101,10 @@ class TokenFields:
                     " tokens by fields="
                 )
         return found
+
+    def _is_usual(self, dtype: np.dtype[Any]) -> bool:
+        """Whether documents are tokens alone, of this type."""
+        return not self._others and self.types.get(TOKENS) == dtype
 
     def _look_at(self, sample: Any, number: int) -> None:
         """Learn names and types from the first document."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, DatasetError
+from reader.files import open_regular
 from reader.stores.files import Files, StoredFile
 
 __all__ = ["MAGIC", "TYPES", "index_bytes", "read_index"]
@@ -49,7 +50,8 @@ def read_index(
     content: npt.NDArray[Any]
     try:
         if files.is_here(path):
-            content = np.memmap(path, np.uint8, "r")
+            with open(path, "rb", opener=open_regular) as file:
+                content = np.memmap(file, np.uint8, "r")
         else:
             content = np.frombuffer(files.head(path, -1), np.uint8)
     except (OSError, ValueError, DatasetError) as error:

@@ -17,6 +17,7 @@ from reader._core.tokens.packing import lay_out, move_on
 from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
+from reader.data.fingerprint import digest_of
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.tokens.documents import Documents
 from reader.tokens.packing import POLICIES, BestFitPlan, Pieces, WrappedPlan
@@ -25,6 +26,8 @@ from reader.tokens.row_fields import RowFields
 __all__ = ["PackedTokens"]
 
 _MOST_LENGTH = 1 << 24
+_TOGETHER = 16  # windows whose rows are dealt together, unless these have more rows than
+_MOST_TOGETHER = 1 << 16
 _NEVER = "never"
 
 Array = npt.NDArray[Any]
@@ -161,6 +164,20 @@ class PackedTokens(ShardedDataset[Any]):
         ends = self._plan.most_pieces() + 2 if "cu_seqlens" in self.fields else 0
         self._forms = self._fields.forms(self.length, ends)
 
+    def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
+        """Return what is packed and how; see `fingerprint_of`. More documents are other rows."""
+        return {
+            "kind": "PackedTokens",
+            "samples": self._count,
+            "length": self.length,
+            "strategy": self.strategy,
+            "long": self.long,
+            "seed": self._seed,
+            "documents": self.counts["documents"],
+            "tokens": self.counts["tokens"],
+            "rows": digest_of(self._starts),  # by window: no length need be read
+        }
+
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of what a row has."""
@@ -170,6 +187,12 @@ class PackedTokens(ShardedDataset[Any]):
     def starts(self) -> Any:
         """The first row of each window, and then how many rows there are."""
         return self._starts
+
+    @property
+    def order_window(self) -> int:
+        """How many rows a group of `ShardOrder` has: those of a few windows, which are planned."""
+        rows = self._count * _TOGETHER // (len(self._starts) - 1)
+        return max(1, min(rows, _MOST_TOGETHER))
 
     def __len__(self) -> int:
         return self._count

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import threading
+import warnings
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ Numbers = npt.NDArray[np.int64]
 POLICIES = {"split": 0, "truncate": 1, "drop": 2}
 
 _RUN = 128  # documents that lie side by side, and go to one window together
-_MOST_KEPT = 1 << 22  # numbers of the windows that are kept
+_MOST_KEPT = 1 << 24  # numbers of the windows that are kept, 128 MiB
+_MORE_PLANNED = 100  # windows, before it is told that they are planned again and again
 _COUNTED = 1 << 20  # lengths at a time
 
 
@@ -55,6 +57,50 @@ class _Part(NamedTuple):
     documents: Numbers
     begins: Numbers
     counts: Numbers
+
+
+class _KeptWindows:
+    """The newest windows that were planned, in one process; threads may share it.
+
+    Args:
+        windows: how many the plan has.
+    """
+
+    def __init__(self, windows: int) -> None:
+        self._windows = windows
+        self._kept: OrderedDict[tuple[int, int], Any] = OrderedDict()
+        self._size = 0
+        self._planned = 0  # windows in the newest epoch, each time that it was
+        self._lock = threading.Lock()
+
+    def get(self, window: int, epoch: int) -> Any:
+        """Return a window that is kept, or None."""
+        with self._lock:
+            found = self._kept.get((window, epoch))
+            if found is not None:
+                self._kept.move_to_end((window, epoch))
+            return found
+
+    def put(self, window: int, epoch: int, planned: Any) -> None:
+        """Keep a window, and forget the oldest where it is too much."""
+        with self._lock:
+            if self._kept and next(reversed(self._kept))[1] != epoch:
+                self._planned = 0
+            self._planned += 1
+            if (window, epoch) not in self._kept:
+                self._kept[window, epoch] = planned
+                self._size += planned.size
+            while self._size > _MOST_KEPT and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1].size
+            is_again_and_again = self._planned == 3 * self._windows + _MORE_PLANNED
+        if is_again_and_again:
+            warnings.warn(
+                f"packed rows are read in an order that jumps over {self._windows:,} windows of"
+                f" documents, of which {len(self._kept):,} are kept: windows are planned again and"
+                " again. Pass sampler=reader.ShardOrder(dataset, seed), which keeps to a few"
+                " windows at a time",
+                stacklevel=2,
+            )
 
 
 class Plan(abc.ABC):
@@ -88,9 +134,7 @@ class Plan(abc.ABC):
         self._runs = None if seed is None else Permutation(runs, order_key(seed, 0))
         self._runs_per_window = -(-window // self._run)
         self.windows = max(1, -(-runs // self._runs_per_window))
-        self._kept: OrderedDict[tuple[int, int], Any] = OrderedDict()
-        self._kept_pieces = 0
-        self._lock = threading.Lock()
+        self._kept = _KeptWindows(self.windows)
 
     def _begins(self, window: int) -> Numbers:
         """Return the first document of each run of a window."""
@@ -123,19 +167,10 @@ class Plan(abc.ABC):
 
     def _window(self, window: int, epoch: int) -> Any:
         """Return what `_planned` made for a window; that of the newest windows is kept."""
-        key = window, epoch
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
-        found = self._planned(window, epoch)
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = found
-                self._kept_pieces += found.size
-            while self._kept_pieces > _MOST_KEPT and len(self._kept) > 1:
-                self._kept_pieces -= self._kept.popitem(last=False)[1].size
+        found = self._kept.get(window, epoch)
+        if found is None:
+            found = self._planned(window, epoch)
+            self._kept.put(window, epoch, found)
         return found
 
     @abc.abstractmethod
@@ -153,13 +188,13 @@ class Plan(abc.ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy in another process gets: it plans windows itself."""
         state = dict(vars(self))
-        for name in ("_lock", "_kept", "_kept_pieces", "counter", "_lengths"):
+        for name in ("_kept", "counter", "_lengths"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._kept, self._kept_pieces, self._lock = OrderedDict(), 0, threading.Lock()
+        self._kept = _KeptWindows(self.windows)
 
     def with_lengths(self, lengths: npt.NDArray[Any]) -> None:
         """Take the lengths anew, which are not copied to other processes with the plan."""

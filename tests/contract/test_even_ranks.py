@@ -32,6 +32,7 @@ def evaluate(cases: list[str], ranks: int, folder: Path) -> list[dict[str, Any]]
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_an_evaluation_of_1003_samples_counts_1003_on_any_number_of_ranks(
     ranks: int, tmp_path: Path
@@ -106,6 +107,7 @@ def test_a_rank_that_is_killed_leaves_no_other_waiting(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 4)])
 @pytest.mark.parametrize("kind", ["balanced", "shared"])
 def test_other_ranks_go_on_where_ranks_were_killed_and_each_sample_counts_once(

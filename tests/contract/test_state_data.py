@@ -67,7 +67,7 @@ def test_what_datasets_say_of_themselves_has_no_place_of_this_machine(tmp_path: 
         "tensors": TensorDataset([np.zeros((8, 3), np.float32), torch.arange(8)]),
         "concat": ConcatDataset([Indices(4), Indices(6)]),
         "subset": Subset(Indices(40), [5, 2, 9, 8]),
-        "tokens": TokenWindows(tmp_path / "tokens.bin", 8, dtype=np.uint16, seed=1),
+        "tokens": TokenWindows(tmp_path / "tokens.bin", 8, dtype=np.uint16, shuffle=True),
         "shards": write_in(tmp_path / "shards", [6, 6, 4]),
         "table": TableRows(pyarrow.table({"x": np.arange(9.0), "y": np.arange(9)})),
         "folder": folder_of(tmp_path / "pictures", ["a/1.png", "a/2.png", "b/1.png"]),
@@ -187,3 +187,23 @@ def test_digests_tell_numbers_and_names_apart() -> None:
     assert digest_of(names) == digest_of(list(names))
     assert digest_of(names[:-1]) != digest_of(names)
     assert digest_of([*names[:-1], "another"]) != digest_of(names)
+
+
+def test_a_mix_of_other_weights_or_sources_is_refused() -> None:
+    def state_of(**how: Any) -> Any:
+        loader = loader_of(**how)
+        next(iter(loader))
+        return loader.state_dict()
+
+    def loader_of(count: int = 20, weights: Any = (1, 1), seed: Any = None) -> Any:
+        mix = Mix({"a": range(count), "b": range(100, 120)}, list(weights), stop="all", seed=seed)
+        return DataLoader(mix, batch_size=2)
+
+    state = json.loads(json.dumps(state_of()))
+    loader_of().load_state_dict(state)
+    with pytest.raises(StateError, match="weights"):
+        loader_of(weights=(3, 1)).load_state_dict(state)
+    with pytest.raises(StateError, match="seed"):
+        loader_of(seed=3).load_state_dict(state)
+    with pytest.raises(StateError, match="samples was 40 and is 41"):
+        loader_of(count=21).load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,15 @@ from reader import BalancedBatches, ConfigError, ConfigTypeError, DataLoader, St
 from reader._core.plans.balance import cut, deal
 
 SPEECH = np.clip(np.random.default_rng(5).lognormal(2.2, 0.7, 3000), 0.5, 30.0)
+
+PLANS = [
+    "692b2d19a1c4",
+    "dc2acd53da43",
+    "d5afb7dfcd9f",
+    "12c940bada58",
+    "50afb74b1d8e",
+    "700838686780",
+]
 
 
 def plans(costs: Any, max_cost: float, ranks: int, **options: Any) -> list[list[list[int]]]:
@@ -141,6 +151,14 @@ def test_the_plan_depends_on_seed_and_epoch_and_the_length_does_not() -> None:
     assert not kept & {frozenset(batch) for batch in other}
 
 
+def test_plans_are_the_same_in_each_version() -> None:
+    costs = 1 + np.arange(2000) * 7919 % 61
+    made = [plans(costs, 300, 3, padded=padded, window=500) for padded in (False, True)]
+    of_ranks = [json.dumps(batches).encode() for each in made for batches in each]
+    found = [hashlib.sha256(each).hexdigest()[:12] for each in of_ranks]
+    assert found == PLANS  # saved states name a place in such a plan
+
+
 def test_without_a_seed_each_iteration_has_another_order_that_its_state_repeats() -> None:
     sampler = BalancedBatches(SPEECH, 60.0)
     first = list(sampler)
@@ -229,10 +247,16 @@ def test_a_state_of_other_costs_or_options_is_refused_by_name() -> None:
         (BalancedBatches(SPEECH[1:], 60.0, seed=1), "samples"),
         (BalancedBatches(SPEECH, 60.0, seed=1, padded=True), "padded"),
         (BalancedBatches(changed, 60.0, seed=1), "costs"),
+        (BalancedBatches(SPEECH, 60.0, seed=1, even="drop"), "even"),
     ]:
         with pytest.raises(StateError, match=rf"^{name} of BalancedBatches is .* in the state"):
             other.load_state_dict(state)
-    for damage in ({"taken": 3}, {"taken": [[0, 1]]}, {"window": 0}, {"world_size": None}):
+    damages: list[dict[str, Any]] = [
+        *({"taken": each} for each in (3, [3], [[0, 1]], [[1, -1]], [[1]], [[1, "2"]])),
+        {"window": 0},
+        {"world_size": None},
+    ]
+    for damage in damages:
         with pytest.raises(StateError, match="state of BalancedBatches"):
             sampler.load_state_dict({**state, **damage})
     loader = DataLoader(np.arange(3000), batch_sampler=BalancedBatches(SPEECH, 90.0, seed=1))

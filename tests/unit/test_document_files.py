@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import ConfigError, DataLoader, DatasetError, Documents, ReaderError, Shards
+from reader import (
+    ConfigError,
+    DataLoader,
+    DatasetError,
+    Documents,
+    ReaderError,
+    Shards,
+    write_shards,
+)
+from reader.stores import kept_index
+from reader.stores.kept_arrays import COUNT, write_arrays
 from reader.tokens.megatron_index import TYPES
 from tests.token_files import END, gathered, lists_of, megatron, written
 
@@ -113,6 +123,20 @@ def test_tokens_that_do_not_fit_the_index_are_told(tmp_path: Path) -> None:
         Documents(tmp_path / "a.idx")
 
 
+def test_an_index_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    path = megatron(tmp_path / "a", LISTS)
+    path.with_suffix(".idx").unlink()
+    os.mkfifo(path.with_suffix(".idx"))
+    for named in (path, path.with_suffix(".idx")):
+        with pytest.raises(ConfigError, match=r"a\.idx'.* cannot be read.*: .*a pipe"):
+            Documents(named)
+    # a file of another kind that has the name is passed over
+    path.with_suffix(".idx").unlink()
+    path.with_suffix(".idx").write_text("0 1 2")
+    documents = Documents(path, document_end=8, dtype="int32")
+    assert lists_of(documents) == [[5, 6, 7, 8], [9, 10]]
+
+
 def test_a_mark_for_megatrons_files_is_refused(tmp_path: Path) -> None:
     path = megatron(tmp_path / "a", LISTS)
     with pytest.raises(ConfigError, match=r"document_end is for flat files .* leave it out"):
@@ -158,6 +182,24 @@ def test_lists_of_tokens_in_shards_are_documents(tmp_path: Path, kind: str) -> N
     with DataLoader(narrow, batch_size=1, num_workers=2, collate_fn=list) as loader:
         found = [batch[0]["tokens"].tolist() for batch in loader]
     assert found == [each["mask"] for each in rows()]
+
+
+@pytest.mark.parametrize("form", ["mds", "tfrecord", "tar"])
+def test_shards_of_other_formats_have_documents(tmp_path: Path, form: str) -> None:
+    wanted = [[k] * (k % 3 + 1) for k in range(20)]
+    samples: list[Any] = [{"tokens": np.array(each, np.uint16)} for each in wanted]
+    if form == "tfrecord":
+        samples = [{"tokens": each} for each in wanted]
+    if form == "tar":
+        samples = [{"json": {"a": 1}, "npy": each["tokens"].tobytes()} for each in samples]
+    write_shards(samples, tmp_path / "shards", form, shard_size=800)
+    if form == "tar":
+        shards = Shards(tmp_path / "shards", fields={"npy": "uint16"})
+        documents = Documents(shards, tokens="npy")
+    else:
+        documents = Documents(tmp_path / "shards")
+    assert lists_of(documents) == wanted
+    assert documents.fields["tokens"] == ("int64" if form == "tfrecord" else "uint16")
 
 
 def test_lengths_of_shards_are_kept_and_made_anew_for_files_that_changed(
@@ -230,6 +272,22 @@ def test_a_flat_file_is_searched_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Documents(path, document_end=END).lengths.tolist() == [4]
 
 
+@pytest.mark.parametrize("lengths", [[3], [3, 3], [5, -3, 3], [2**40, 2**40], []])
+def test_kept_lengths_that_do_not_fit_the_file_are_found_anew(
+    tmp_path: Path, lengths: list[int]
+) -> None:
+    path = written(tmp_path / "a.bin", [[1, 2], [3]])
+    assert Documents(path, document_end=END).lengths.tolist() == [3, 2]
+    (place,) = tmp_path.glob(".reader-*.index")
+    content = place.read_bytes()
+    kind = json.loads(content[content.index(b'{"format"') : content.index(b"]}") + 2])["format"]
+    stamp = ("a.bin", path.stat().st_size, path.stat().st_mtime_ns)
+    arrays = {"lengths": np.array(lengths, np.int64), "marks": np.ones(1, np.uint8)}
+    with place.open("w+b") as file:
+        write_arrays(file, kind, [stamp], [{COUNT: np.array([len(lengths)]), **arrays}])
+    assert Documents(path, document_end=END).lengths.tolist() == [3, 2]
+
+
 def test_lengths_are_kept_in_a_folder_that_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "a.bin", [[1, 2], [3]])
     Documents(path, document_end=END, index=tmp_path / "kept")
@@ -237,16 +295,20 @@ def test_lengths_are_kept_in_a_folder_that_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".reader*"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path / "a.bin", [[1, 2], [3]])
-    tmp_path.chmod(0o500)
-    try:
-        assert Documents(path, document_end=END).lengths.tolist() == [3, 2]
-        with pytest.raises(ConfigError, match=r"index='.*kept' cannot be written to"):
-            Documents(path, document_end=END, index=tmp_path / "kept")
-    finally:
-        tmp_path.chmod(0o700)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"index='.*kept' cannot be written to"):
+        Documents(path, document_end=END, index=tmp_path / "file" / "kept")
+
+    def refuse(_: str) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(kept_index, "replacing", refuse)
+    assert Documents(path, document_end=END).lengths.tolist() == [3, 2]
+    assert not list(tmp_path.glob(".reader*"))
 
 
 def test_a_file_that_shrinks_is_told_by_the_next_process(tmp_path: Path) -> None:

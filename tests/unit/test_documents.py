@@ -21,6 +21,7 @@ from reader import (
     SampleIndexError,
     share,
 )
+from reader.data.fingerprint import fingerprint_of
 from tests.token_files import END, gathered, lists_of, written
 
 LISTS = [[5, 6, 7], [8], [], [9, 10]]
@@ -379,3 +380,12 @@ def test_documents_are_pure_where_their_source_is() -> None:
     assert Documents(LISTS).has_pure_samples
     assert not Documents(Listed(LISTS)).has_pure_samples
     assert Documents(ConcatDataset([Documents(LISTS), Documents(LISTS)])).has_pure_samples
+
+
+def test_a_digest_tells_lengths_and_types_apart() -> None:
+    found = fingerprint_of(Documents(LISTS))
+    assert fingerprint_of(Documents(Listed(LISTS))) == found
+    zeros = [[0] * len(each) for each in LISTS]
+    assert fingerprint_of(Documents(zeros)) == found  # tokens are not read
+    assert fingerprint_of(Documents(LISTS[:3])) == fingerprint_of(Documents(LISTS), 3) != found
+    assert fingerprint_of(Documents(LISTS, as_dtype="int32")) != found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from hypothesis import strategies as st
 from reader import (
     ConfigError,
     ConfigTypeError,
+    DataLoader,
     DatasetError,
     Documents,
     PackedTokens,
     SampleIndexError,
     ShardOrder,
+    StateError,
 )
 from reader._core.tokens.packing import RowCounter, best_fit
 
@@ -231,6 +235,30 @@ def test_a_pickled_copy_has_the_same_rows(tmp_path: Path) -> None:
         assert (copy[row]["tokens"] == packed[row]["tokens"]).all()
 
 
+def test_windows_that_are_planned_again_and_again_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reader.tokens.packing._MOST_KEPT", 1000)
+    packed = PackedTokens(documents_of([3] * 3000), 9, 1, window=128)
+    windows = len(packed.starts) - 1
+    rows = np.random.default_rng(0).permutation(len(packed)).tolist()
+    with pytest.warns(UserWarning, match=rf"over {windows} windows of documents, of which .*Shard"):
+        assert all(map(packed.origin, rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for epoch in range(6):
+            packed.set_epoch(epoch)
+            for row in ShardOrder(packed, 0, window=1):
+                packed.origin(row)
+
+
+def test_a_group_of_shard_order_has_the_rows_of_a_few_windows() -> None:
+    packed = PackedTokens(documents_of([3] * 8000), 9, 1, window=128)
+    windows = len(packed.starts) - 1
+    assert ShardOrder(packed, 0).window == len(packed) * 16 // windows
+    assert ShardOrder(PackedTokens(documents_of([1] * 50), 1), 0).window == 50 * 16
+
+
 def test_it_has_the_windows_of_shard_order() -> None:
     packed = PackedTokens(documents_of([3] * 1000), 9, 1, window=128)
     order = ShardOrder(packed, 0, window=100)
@@ -304,3 +332,22 @@ def test_a_document_that_changed_is_told() -> None:
     held.documents[0] = np.arange(5)
     with pytest.raises(DatasetError):
         packed[0]
+
+
+def test_a_state_tells_other_rows_apart() -> None:
+    documents = documents_of([5, 9, 3, 30])
+    packed = PackedTokens(documents, 8, 1)
+    loader: Any = DataLoader(packed, batch_size=1)
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    same: Any = DataLoader(PackedTokens(documents, 8, 1), batch_size=1)
+    same.load_state_dict(state)
+    others = {
+        "seed": PackedTokens(documents, 8, 2),
+        "tokens": PackedTokens([*documents[:3], documents[3][:-1]], 8, 1),
+        "strategy": PackedTokens(documents, 8, 1, strategy="wrapped"),
+    }
+    for fact, other in others.items():
+        loader = DataLoader(other, batch_size=1)
+        with pytest.raises(StateError, match=fact):
+            loader.load_state_dict(state)

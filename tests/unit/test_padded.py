@@ -28,6 +28,7 @@ from reader import (
     ShardOrder,
 )
 from reader.compat import paddle as of_paddle
+from reader.compat import torch as of_torch
 from tests.datasets import Batched
 from tests.even_program import COUNT, Squares, sums_without
 
@@ -183,6 +184,9 @@ def test_even_is_refused_where_it_contradicts_drop_last_or_the_dataset() -> None
     for options in ({"sampler": sampler}, {"batch_sampler": batches}, {"batch_sampler": nested}):
         with pytest.raises(ConfigError, match=r"even='pad' marks .* of list cannot say so: .*Padd"):
             DataLoader(numbers, **options)  # type: ignore[arg-type]
+    for face in (of_torch.DataLoader, of_paddle.DataLoader):
+        with pytest.raises(ConfigError, match=r"even='pad' marks .*reader\.Padded\(dataset\)"):
+            iter(face(numbers, batch_sampler=batches))
     loader = DataLoader(numbers, sampler=DistributedSampler(numbers, 3, 2), batch_size=2)
     late = DistributedSampler(numbers, 3, 2, shuffle=False, even="pad")
     loader.batch_sampler = reader.BatchSampler(late, 2)

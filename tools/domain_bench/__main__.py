@@ -15,6 +15,7 @@ from tools.domain_bench import (
     audio,
     decoders,
     detection,
+    documents,
     image_inputs,
     images,
     phones,
@@ -35,6 +36,7 @@ WORKS: dict[str, tuple[Callable[..., work.Work], dict[str, float]]] = {
     "detection": (detection.detection, {}),
     "audio": (audio.audio, {}),
     "tokens": (tokens.tokens, {"tokens": 2e8}),
+    "megatron": (documents.megatron, {"documents": 1e5}),
     "tables": (tables.tables, {"rows": 5e6}),
 }
 
