@@ -135,6 +135,8 @@ def _check_held(argument: str, field: str, value: Any, dtype: np.dtype[Any]) -> 
             is_held = (
                 np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max and int(value) == value
             )
+        elif dtype.kind == "b":
+            is_held = np.ndim(value) == 0 and value in (False, True)
     except (TypeError, ValueError, OverflowError):
         is_held = False
     if not is_held:
