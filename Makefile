@@ -47,7 +47,7 @@ help:
 	@echo "make shard-libraries  shards that WebDataset, Streaming, LitData, TFRecord, ArrayRecord wrote"
 	@echo "make cluster  tests of workers on Ray, in an environment of its own"
 	@echo "make demo-cluster  the digits again, with workers on a cluster of Ray of which a node is killed"
-	@echo "make integrations  tests beside Lightning, transformers and VisualDL, in an environment of its own"
+	@echo "make integrations  tests beside Lightning, transformers, TRL and VisualDL, in an environment of its own"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -194,7 +194,8 @@ augmentation: build
 	$(VENV)-augmentation/bin/python -m pytest -n 2 -o filterwarnings=ignore --peers run $(OF_AUGMENTATION) $(ARGS)
 
 # The libraries whose shards reader.Shards reads, beside what `make test` takes.
-OF_SHARD_LIBRARIES := tests/peers/test_shard_libraries.py tests/peers/test_megatron.py tests/contract/test_tokens_command.py
+OF_SHARD_LIBRARIES := tests/peers/test_shard_libraries.py tests/peers/test_megatron.py tests/contract/test_tokens_command.py \
+	tests/integrations/test_language_models.py
 shard-libraries: $(VENV)/.has-test build
 	$(PIP) --upgrade --no-deps --target $(VENV)/shard-libraries -r requirements/shard-libraries.txt
 	PYTHONPATH=$(VENV)/shard-libraries $(PY) -m pytest -o filterwarnings=ignore $(OF_SHARD_LIBRARIES) $(ARGS)
@@ -217,7 +218,7 @@ demo-cluster: build $(VENV)-cluster/.has-ray
 	$(IN_CLUSTER) -m tools.demo.cluster $(DEMO_ARGS)
 
 # torchvision lies apart: beside torch for CPUs its import fails, and others try it where it is found.
-OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning page streams transformers visualdl)
+OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,language_models lightning page streams transformers visualdl)
 integrations: build
 	$(PYTHON) -m venv $(VENV)-integrations
 	$(VENV)-integrations/bin/python -m pip --disable-pip-version-check install --quiet \

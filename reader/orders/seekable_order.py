@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from reader.data.batch_sampler import NoBatching
+from reader.data.bucket_batch_sampler import BucketBatchSampler
+from reader.data.distributed_batch_sampler import DistributedBatchSampler
 from reader.data.sampler import RandomSampler, SequenceSampler
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
@@ -41,6 +43,9 @@ class SeekableOrder:
         self.origin = OrderOrigin(
             OrderKind.SEEKABLE, at, None if batching is None else batching.batch_size
         )
+        ranks = _ranks(batches)
+        if ranks is not None:
+            self.origin.fix({"ranks": ranks})
 
     def begin(self) -> Iterator[Any]:
         """Begin the order."""
@@ -81,6 +86,14 @@ class SeekableOrder:
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
         """Refuse a state that does not fit."""
+        ranks = _ranks(batches)
+        if ranks is not None and state.get("ranks", ranks) != ranks:
+            raise StateError(
+                f"the state was saved by {state['ranks']} ranks, and {type(batches).__name__} is"
+                f" divided among {ranks} here: its batches would be others, and samples be lost or"
+                " come twice. Load it with as many ranks; DistributedSampler with batch_size=, and"
+                " BalancedBatches, go on with any number"
+            )
         drawer = _drawer(batches, batching)
         if "drawn" in state and (drawer is None or not isinstance(state["drawn"], dict)):
             raise StateError(
@@ -105,6 +118,13 @@ def _drawer(batches: Any, batching: Batching | None) -> Any:
     """The sampler whose state is the seed or random state of its last order."""
     source = batches if batching is None else batching.sampler
     return source if has_state(source) else None
+
+
+def _ranks(batches: Any) -> int | None:
+    """The number of ranks to which batches are dealt by number; None: another sampler."""
+    if isinstance(batches, DistributedBatchSampler):
+        return batches.nranks
+    return batches.num_replicas if isinstance(batches, BucketBatchSampler) else None
 
 
 def _from(items: Any, position: int) -> Iterator[Any]:

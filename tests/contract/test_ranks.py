@@ -32,13 +32,20 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
 
 
-def run(commands: list[list[str]], environments: list[dict[str, str]], folder: Path) -> None:
-    """Run programs side by side, to their ends."""
+def run(
+    commands: list[list[str]],
+    environments: list[dict[str, str]],
+    folder: Path,
+    cwd: Path | None = None,
+) -> None:
+    """Run programs side by side, to their ends; folder/NUMBER.log has what each printed."""
     logs = [folder / f"{number}.log" for number in range(len(commands))]
     started = []
     for command, env, log in zip(commands, environments, logs, strict=True):
         with log.open("wb") as out:
-            started.append(subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT))
+            started.append(
+                subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=subprocess.STDOUT)
+            )
     try:
         codes = [each.wait(LIMIT_S) for each in started]
     finally:

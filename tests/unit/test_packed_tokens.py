@@ -214,6 +214,16 @@ def test_a_row_has_what_is_asked_for() -> None:
             assert np.array_equal(array, named[row][name])
 
 
+def test_a_loss_mask_of_bool_is_padded_with_false() -> None:
+    documents = [{"tokens": [1, 2, 3], "loss_mask": np.array([False, True, True])}]
+    row = PackedTokens(documents, 4)[0]
+    assert row["loss_mask"].tolist() == [False, True, True, False]
+    assert row["loss_mask"].dtype == bool
+    assert PackedTokens(documents, 4, pad={"loss_mask": True})[0]["loss_mask"][3]
+    with pytest.raises(ConfigError, match=r"'loss_mask' is 2 .* which bool does not hold"):
+        PackedTokens(documents, 4, pad={"loss_mask": 2})
+
+
 def test_types_and_padding_are_as_asked() -> None:
     documents = [np.arange(3, dtype=np.uint16)]
     packed = PackedTokens(documents, 4, as_dtype=None, pad=9, fields=["tokens"])
