@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from reader.data.batch_sampler import NoBatching
-from reader.data.sampler import RandomSampler, SequenceSampler
+from reader.data.sampler import RandomSampler, SequenceSampler, check_facts
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
 from reader.orders.base_sampler import LOAD, Batching, has_state, state_of
@@ -77,6 +77,8 @@ class SeekableOrder:
         """Record the order's seed or random state: many samplers draw it with their first item."""
         if self._drawer is not None:
             self.origin.fixed["drawn"] = state_of(self._drawer)
+        elif _has_facts(self._batches):
+            self.origin.fixed["facts"] = self._batches.order_facts()
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
@@ -89,6 +91,9 @@ class SeekableOrder:
         check_state = getattr(drawer, "check_state", None)
         if "drawn" in state and check_state is not None:
             check_state(state["drawn"])
+        source = batches if drawer is None else drawer
+        if _has_facts(source):
+            check_facts(source, state.get("facts") if drawer is None else state.get("drawn"))
 
     @staticmethod
     def check_begun(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
@@ -105,6 +110,10 @@ def _drawer(batches: Any, batching: Batching | None) -> Any:
     """The sampler whose state is the seed or random state of its last order."""
     source = batches if batching is None else batching.sampler
     return source if has_state(source) else None
+
+
+def _has_facts(source: Any) -> bool:
+    return hasattr(type(source), "order_facts")
 
 
 def _from(items: Any, position: int) -> Iterator[Any]:
