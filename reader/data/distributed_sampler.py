@@ -16,7 +16,7 @@ from reader.data.distributed_env import world_and_rank
 from reader.data.padded import Even, as_even
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
-from reader.errors import ConfigError, StateError
+from reader.errors import ConfigError
 from reader.random.permutation import Order, indices_at, shuffled
 
 __all__ = ["DistributedSampler"]
@@ -114,12 +114,12 @@ class DistributedSampler(SeededSampler[int]):
         "consumed" is 0 where it took an epoch from the beginning. Every rank has the same state,
         and any number of ranks can load it.
         """
-        facts = self.order_facts()
         if self._consumed and self._loaded is None:  # resume_from was called: the next iteration
             seed, epoch = self._next_key()
+            facts = self.order_facts()
             return {"seed": seed, "epoch": epoch, "consumed": self._consumed, **facts}
         consumed = self._consumed if self._loaded else self._begun_at
-        return {**super().state_dict(), "consumed": consumed, **facts}
+        return {**super().state_dict(), "consumed": consumed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next iteration, and it alone, be the one that the state describes.
@@ -129,12 +129,6 @@ class DistributedSampler(SeededSampler[int]):
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
         """
-        for name, own in self.order_facts().items():
-            if isinstance(state, dict) and state.get(name, own) != own:
-                raise StateError(
-                    f"{name} of the sampler is {own} here and {state[name]!r} in the state: its"
-                    " order is another one. Make the sampler as it was when the state was saved"
-                )
         has_consumed = isinstance(state, dict) and "consumed" in state
         consumed = state_number(state, "consumed", sys.maxsize) if has_consumed else 0
         super().load_state_dict(state)
@@ -175,10 +169,6 @@ class DistributedSampler(SeededSampler[int]):
         if self.even == "pad":
             around = (self.first_padding + index for index in around)
         return chain(found, around)
-
-    def order_facts(self) -> dict[str, int]:
-        """Return what the order depends on beside seed, epoch and length; states have it."""
-        return {}
 
     def _order(self, seed: int, epoch: int) -> Order:
         """Return the shuffled order of all samples."""
