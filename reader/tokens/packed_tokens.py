@@ -17,7 +17,7 @@ from reader._core.tokens.packing import lay_out, move_on
 from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
-from reader.data.fingerprint import digest_of
+from reader.data.fingerprint import digest_of, fingerprint_of
 from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.tokens.documents import Documents
@@ -175,7 +175,8 @@ class PackedTokens(ShardedDataset[Any]):
             "seed": self._seed,
             "documents": self.counts["documents"],
             "tokens": self.counts["tokens"],
-            "rows": digest_of(self._starts),  # by window: no length need be read
+            "rows": digest_of(self._starts),  # by window
+            "of": fingerprint_of(self.documents),
         }
 
     @property

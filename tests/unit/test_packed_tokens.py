@@ -142,6 +142,11 @@ def test_the_best_fit_is_that_of_its_definition(length: int, shares: list[float]
     assert counter.most_pieces >= most
 
 
+def test_lengths_below_0_are_refused_before_they_are_counted() -> None:
+    with pytest.raises(ValueError, match="document 1 has -1 tokens"):
+        RowCounter(8, 0).count(np.array([1, -1, 2]), np.array([0]), 3)
+
+
 def test_rows_of_long_documents_are_found_without_a_list_of_them() -> None:
     lengths = [10**6, 3, 10**6 + 5, 0, 4]
     documents = documents_of(lengths)
@@ -345,6 +350,7 @@ def test_a_state_tells_other_rows_apart() -> None:
     others = {
         "seed": PackedTokens(documents, 8, 2),
         "tokens": PackedTokens([*documents[:3], documents[3][:-1]], 8, 1),
+        "of.lengths": PackedTokens(documents[::-1], 8, 1),
         "strategy": PackedTokens(documents, 8, 1, strategy="wrapped"),
     }
     for fact, other in others.items():
