@@ -196,6 +196,14 @@ class PackedTokens(ShardedDataset[Any]):
         """Choose the epoch, from 0, in whose way documents are packed with a seed."""
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
 
+    def __with_cache__(self, what: str | None, **options: Any) -> None:
+        """Refuse a cache of rows that change with the epoch; see `reader.cache`."""
+        if self._seed is not None:
+            raise ConfigError(
+                "PackedTokens with a seed packs other rows in each epoch, and a cache keeps those"
+                " of one: cache what the documents come from, or pass no seed"
+            )
+
     def __getitem__(self, index: int, /) -> dict[str, Any]:
         """Return the row at `index`; a negative one counts from the end."""
         return self._made([index])[0]

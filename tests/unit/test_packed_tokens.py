@@ -23,6 +23,7 @@ from reader import (
     SampleIndexError,
     ShardOrder,
     StateError,
+    cache,
 )
 from reader._core.tokens.packing import RowCounter, best_fit
 
@@ -259,6 +260,16 @@ def test_a_subclass_with_its_own_getitem_is_asked_for_each_sample() -> None:
     assert {name: values.tolist() for name, values in rows.items()} == {"half": [[1, 3], [5, 7]]}
     (found,) = DataLoader(LastTokens(documents), batch_size=2)
     assert found["last"].tolist() == [4, 8]
+
+
+def test_rows_that_change_with_the_epoch_are_not_cached() -> None:
+    documents = documents_of([5, 9, 3, 30])
+    with pytest.raises(ConfigError, match=r"packs other rows in each epoch.*cache what the docum"):
+        cache(PackedTokens(documents, 8, 1), memory="1MB")
+    packed = PackedTokens(documents, 8)
+    cached = cache(packed, memory="1MB")
+    for _ in range(2):
+        assert cached[0]["tokens"].tolist() == packed[0]["tokens"].tolist()
 
 
 def test_it_has_the_windows_of_shard_order() -> None:
