@@ -46,13 +46,15 @@ class PackedTokens(ShardedDataset[Any]):
 
     * `positions`, int32: the place of each token in its document or piece of one, from 0;
     * `segments`, int32: the number of the document in the row, from 0; -1 is padding;
-    * `targets`: the token that follows in the same document, also where another row has it, or
-      none; `ignore_index` at the document's end and in padding;
-    * `loss_mask`: with targets, whether the target of each place counts. A field of that name says
-      which tokens of a document are learned: with targets it is moved as they are;
+    * `targets`: the next token of the same document, even if it lies in another row;
+      `ignore_index` at the document's end and in padding;
+    * `loss_mask`: with targets, whether the target of each place counts. A field of that name in
+      the documents says which of their tokens are learned; with targets it is moved on by one, as
+      they are;
     * `cu_seqlens`, int32, *shape* (n,): where each document begins, then where the padding does,
-      and `length` for the rest: sequences for attention of variable length. n is one for all rows:
-      sequences without tokens fill it up;
+      and `length` for the rest: sequences for attention of variable length. n is the same for all
+      rows, and sequences without tokens fill it up. Another PackedTokens may have another n: for a
+      `Mix` of both append `length` until they are alike, by `map`;
     * `longest`, int32: the tokens of the longest of these sequences.
 
     With a seed a window has runs of documents from everywhere, and in each epoch other documents
@@ -69,7 +71,7 @@ class PackedTokens(ShardedDataset[Any]):
             nothing; "never": it is refused.
         strategy: "best_fit", or "wrapped": documents lie one after the other and are cut wherever
             a row is full, so that only the last row is padded.
-        window: how many documents are packed together, in runs of 128.
+        window: how many documents are packed together; above 128 in whole runs of 128 neighbours.
         fields: names of what a row has; None: the documents' fields, positions and segments.
         as_dtype: of tokens and targets; or a dict by field. None: as in the documents. As in
             `TokenWindows`, of uint64 as int64 those below 2**63 alone come as they are.
@@ -229,7 +231,7 @@ class PackedTokens(ShardedDataset[Any]):
         """Write rows into the arrays of a batch, each with one more axis than in a row."""
         for index in (indices.min(), indices.max()):
             self._row(int(index))
-        self._write(indices, out)
+        self._write(indices % self._count, out)
 
     def origin(self, index: int) -> list[tuple[int, int, int]]:
         """Return what a row is packed of: by piece the document, its first token, and how many."""

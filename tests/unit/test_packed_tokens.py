@@ -19,6 +19,7 @@ from reader import (
     DataLoader,
     DatasetError,
     Documents,
+    Mix,
     PackedTokens,
     SampleIndexError,
     ShardOrder,
@@ -260,6 +261,34 @@ def test_a_subclass_with_its_own_getitem_is_asked_for_each_sample() -> None:
     assert {name: values.tolist() for name, values in rows.items()} == {"half": [[1, 3], [5, 7]]}
     (found,) = DataLoader(LastTokens(documents), batch_size=2)
     assert found["last"].tolist() == [4, 8]
+
+
+def test_batches_are_filled_by_indices_from_the_end_too() -> None:
+    packed = PackedTokens(documents_of([5, 9, 3, 30]), 8, 1)
+    out = {
+        "tokens": np.zeros((2, 8), np.int64),
+        "positions": np.zeros((2, 8), np.int32),
+        "segments": np.zeros((2, 8), np.int32),
+    }
+    packed.__fill_batch__(np.array([-1, 0]), out)
+    for row, index in enumerate((-1, 0)):
+        for name, values in packed[index].items():
+            assert out[name][row].tolist() == values.tolist()
+    with pytest.raises(SampleIndexError, match="index -9 is outside of 6 rows"):
+        packed.__fill_batch__(np.array([-9, 0]), out)
+
+
+def test_mixed_rows_have_cu_seqlens_of_one_length_by_a_map() -> None:
+    def alike(row: dict[str, Any]) -> dict[str, Any]:
+        more = (0, 8 - len(row["cu_seqlens"]))
+        return {"cu_seqlens": np.pad(row["cu_seqlens"], more, constant_values=8)}
+
+    packed = [
+        PackedTokens(documents_of(lengths), 8, fields=["cu_seqlens"]).map(alike)
+        for lengths in ([8], [2, 2, 2, 1])
+    ]
+    (batch,) = DataLoader(Mix(packed), batch_size=2)
+    assert batch["cu_seqlens"].tolist() == [[0] + [8] * 7, [0, 2, 4, 6, 7, 8, 8, 8]]
 
 
 def test_rows_that_change_with_the_epoch_are_not_cached() -> None:
