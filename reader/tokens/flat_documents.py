@@ -203,10 +203,6 @@ class FlatDocuments:
             return
         for name, array in out.items():
             bad = self._sources[name].gather(documents, begins, counts, places, array)
-            if bad == -2:
-                raise ConfigError(
-                    f"the field {name!r} of {self.fields[name]} cannot become {array.dtype}"
-                )
             if bad >= 0:
                 raise outside(bad, documents, begins, counts, places, self.lengths, array)
 

@@ -87,7 +87,8 @@ def test_gather_copies_any_pieces_of_any_source_into_any_wider_type(
         number = data.draw(st.integers(0, len(source) - 1))
         begin = data.draw(st.integers(0, len(source[number])))
         pieces.append((number, begin, data.draw(st.integers(0, len(source[number]) - begin))))
-    found = gathered(documents, pieces, {"tokens": out})["tokens"].tolist()
+    wider = out if np.can_cast(dtype, out) else dtype
+    found = gathered(documents, pieces, {"tokens": wider})["tokens"].tolist()
     assert found == [token for n, b, c in pieces for token in [*source[n][b : b + c], 99]]
 
 
@@ -411,6 +412,20 @@ def test_a_piece_outside_of_its_row_is_refused(kind: Any, place: int) -> None:
         documents.gather(one, one, one + 2, one + place, {"tokens": np.zeros(8, np.int64)})
     with pytest.raises(ConfigError, match="no field 'mask', but tokens"):
         documents.gather(one, one, one, one, {"mask": np.zeros(8, np.int64)})
+
+
+@pytest.mark.parametrize("kind", [list, Listed])
+def test_gather_refuses_an_array_that_does_not_hold_the_tokens(kind: Any) -> None:
+    documents = Documents(kind([[70_000]]))
+    zero = np.array([0], np.int64)
+    for dtype, message in (
+        ("int32", "must hold every token of int64, got int32"),
+        ("f8", "cannot"),
+    ):
+        out = {"tokens": np.zeros(1, dtype)}
+        with pytest.raises(ConfigError, match=message):
+            documents.gather(zero, zero, zero + 1, zero, out)
+        assert not out["tokens"].any()
 
 
 def test_an_index_outside_is_refused() -> None:
