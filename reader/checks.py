@@ -24,6 +24,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = [
     "MIX_HINT",
+    "as_array",
     "as_bool",
     "as_byte_count",
     "as_byte_size",
@@ -169,6 +170,28 @@ def as_byte_size(name: str, value: object) -> int:
     step = 1024 if found[3] else 1000
     factor = step ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
     return as_byte_count(name, round(float(found[1]) * factor), low=1, remedy=remedy)
+
+
+def as_array(name: str, values: Any) -> np.ndarray[Any, Any]:
+    """Return numbers of any kind as an array, without a copy where possible.
+
+    Raises:
+        ConfigTypeError: they cannot be read as an array, or some are masked.
+    """
+    try:
+        found = values.detach() if hasattr(values, "detach") else values  # may require a gradient
+        found = np.asanyarray(found.numpy() if hasattr(found, "numpy") else found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigTypeError(
+            f"{name} must be an array of numbers, got {got(values)}: {error}. Pass a list, or an"
+            " array or tensor on the CPU."
+        ) from error
+    if isinstance(found, np.ma.MaskedArray):
+        raise ConfigTypeError(
+            f"{name} must be an array of numbers, got a masked array: its masked values would be"
+            " taken as they are. Pass filled(value), or leave such samples out"
+        )
+    return np.asarray(found)
 
 
 def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") -> bool:

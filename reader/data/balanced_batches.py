@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reader._core.plans.balance import cut, deal
-from reader.checks import as_bool, as_int, is_flag
+from reader.checks import as_array, as_bool, as_int, is_flag
 from reader.data.distributed_env import refuse_fresh_orders, world_and_rank
 from reader.data.padded import Even, as_even
-from reader.data.sampler import SeededSampler
+from reader.data.sampler import SeededSampler, check_facts
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
 from reader.random.permutation import Permutation, shuffled
@@ -108,7 +108,7 @@ class BalancedBatches(SeededSampler[list[int]]):
         self._total, self._digest = _looked_at(self.costs, self.max_cost, self.padded)
         is_whole = self.costs.dtype.kind in "iu"
         self.limit = self.max_cost if is_whole else self.max_cost * (1 + 1e-9)
-        count = len(self.costs)
+        count = self.sample_count = len(self.costs)
         if self.even == "drop" and count < self.world_size:
             raise ConfigError(
                 f"even='drop' leaves nothing of {count} samples for {self.world_size} ranks: pass"
@@ -209,11 +209,11 @@ class BalancedBatches(SeededSampler[list[int]]):
         costs, on which the order depends.
         """
         taken = [list(each) for each in self._taken]
-        facts = {**self.order_facts(), "window": self._epoch_window}
-        return {**super().state_dict(), "world_size": self._counted, "taken": taken, **facts}
+        own = {"world_size": self._counted, "taken": taken, "window": self._epoch_window}
+        return {**super().state_dict(), **own}
 
     def order_facts(self) -> dict[str, Any]:
-        """Return what the order depends on beside seed, epoch, ranks and window."""
+        """Return what the order depends on beside seed, epoch, ranks and window; states have it."""
         return {
             "samples": len(self.costs),
             "max_cost": self.max_cost,
@@ -225,13 +225,7 @@ class BalancedBatches(SeededSampler[list[int]]):
     def check_state(self, state: dict[str, Any]) -> tuple[int, int]:  # type: ignore[override]
         """Return the seed and epoch of a state. StateError: it is of another order, or none."""
         key = SeededSampler.check_state(state)
-        for name, own in self.order_facts().items():
-            if state.get(name) != own:
-                raise StateError(
-                    f"{name} of BalancedBatches is {own} here and {got(state.get(name))} in the"
-                    " state: its batches are other ones. Make it as it was when the state was"
-                    " saved, or begin the next epoch with set_epoch and no state"
-                )
+        check_facts(self, state)
         taken: Any = state.get("taken")
         is_right = isinstance(taken, list) and all(
             isinstance(each, (list, tuple)) and [*map(type, each)] == [int, int] for each in taken
@@ -506,12 +500,11 @@ def _as_limit(max_cost: Any) -> float:
 def _as_costs(costs: Any) -> npt.NDArray[Any]:
     if callable(costs):
         costs = costs()
-    found = None if isinstance(costs, (str, bytes)) else np.asarray(costs)
-    if found is None or found.ndim != 1 or found.dtype.kind not in "iuf":
-        shape = "" if found is None else f" of shape {found.shape} and dtype {found.dtype}"
+    found = as_array("costs", costs)
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
         raise ConfigTypeError(
-            f"costs must be one number for each sample, got {got(costs)}{shape}. Pass a list or an"
-            " array with one dimension, of ints or floats"
+            f"costs must be one number for each sample, got {got(costs)} of shape {found.shape} and"
+            f" dtype {found.dtype}. Pass a list or an array with one dimension, of ints or floats"
         )
     if not len(found):
         raise ConfigError("costs is empty: there are no samples to make batches of")

@@ -6,6 +6,7 @@ epoch is computed batch by batch: nothing is shuffled beforehand, and any batch 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import as_bool, as_int
-from reader.data.distributed_env import world_and_rank
+from reader.checks import as_array, as_bool, as_int
+from reader.data.distributed_env import refuse_fresh_orders, world_and_rank
+from reader.data.fingerprint import digest_of
 from reader.data.padded import Even, as_even
 from reader.data.sampler import SeededSampler
 from reader.data.seekable import as_position
@@ -44,7 +46,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             last is at least the longest length.
         shuffle: False: the shortest bucket first, each in the order of the dataset.
         drop_last: leave out a bucket's last batch when it is short.
-        seed: an int in [0, 2**64). None: another order in each iteration.
+        seed: an int in [0, 2**64). None: another order in each iteration, for one rank.
         num_replicas, rank: each of `num_replicas` ranks takes every `num_replicas`-th batch. To
             give all equally many, some of the first batches come twice, or with `drop_last` the
             last ones are left out. All ranks need the same seed. None: as the training's library or
@@ -81,6 +83,8 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         self.num_replicas, self.rank = world_and_rank(
             num_replicas, rank, ("num_replicas", "rank"), may_be_alone=True
         )
+        if self.shuffle:
+            refuse_fresh_orders(seed, self.num_replicas)
         if (batch_size is None) == (max_tokens is None):
             raise ConfigError(
                 f"batch_size={batch_size!r} and max_tokens={max_tokens!r}: pass one of them"
@@ -88,6 +92,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         found = _as_lengths(lengths)
         self.edges = _edges(found, buckets)
         bucket_of = np.searchsorted(self.edges, found).astype(np.uint16)
+        self.sample_count = len(found)
         self._order = np.argsort(bucket_of, kind="stable")
         self.counts: list[int] = np.bincount(bucket_of, minlength=len(self.edges)).tolist()
         self.batch_sizes = self._sizes(batch_size, max_tokens)
@@ -149,6 +154,19 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             return count // self.num_replicas
         return (count + self.num_replicas - 1) // self.num_replicas
 
+    def order_facts(self) -> dict[str, Any]:
+        """Return what the batches depend on beside seed and epoch; states have it."""
+        return {
+            "num_replicas": self.num_replicas,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "buckets": self._digest,
+        }
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return digest_of(self._order, self._starts, self.batch_sizes)
+
     def stats(self) -> dict[str, Any]:
         """Return the buckets, and the share of padding in their batches.
 
@@ -165,7 +183,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
 
 
 def _as_lengths(lengths: Any) -> npt.NDArray[np.int64]:
-    found = np.asarray(lengths)
+    found = as_array("lengths", lengths)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise ConfigTypeError(
             f"lengths must be one int for each sample, got {got(lengths)}. Pass a list or an array"

@@ -7,6 +7,7 @@ its rank when it is made, talks to no other process, and owns its epoch number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +126,17 @@ class DistributedBatchSampler(Seekable[list[int]]):
     def __len__(self) -> int:
         size = self.batch_size * self._acc_steps
         return self.num_samples // size if self.drop_last else -(-self.num_samples // size)
+
+    def order_facts(self) -> dict[str, Any]:
+        """Return what the batches depend on beside epoch and length; states of loaders have it."""
+        facts = {"seed": self.seed} if self.shuffle and hasattr(self, "seed") else {}
+        return {
+            "num_replicas": self.nranks,
+            "batch_size": self.batch_size * self._acc_steps,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            **facts,
+        }
 
     def _shuffled(self, epoch: int) -> Order:
         """Return the order in which the ranks take the positions 0 .. total_size - 1 in `epoch`."""

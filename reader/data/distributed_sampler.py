@@ -16,7 +16,7 @@ from reader.data.distributed_env import world_and_rank
 from reader.data.padded import Even, as_even
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
-from reader.errors import ConfigError, StateError
+from reader.errors import ConfigError
 from reader.random.permutation import Order, indices_at, shuffled
 
 __all__ = ["DistributedSampler"]
@@ -81,6 +81,7 @@ class DistributedSampler(SeededSampler[int]):
         self._count = len(self.dataset)
         self.num_samples = self._share(self._count)
         self.total_size = self.num_samples * self.num_replicas
+        self.first_padding = self._count  # of a Padded: its index of sample 0 as padding
         self._consumed = 0  # places taken before the next iteration
         self._begun_at = 0  # places taken before the last iteration
 
@@ -113,12 +114,12 @@ class DistributedSampler(SeededSampler[int]):
         "consumed" is 0 where it took an epoch from the beginning. Every rank has the same state,
         and any number of ranks can load it.
         """
-        facts = self.order_facts()
         if self._consumed and self._loaded is None:  # resume_from was called: the next iteration
             seed, epoch = self._next_key()
+            facts = self.order_facts()
             return {"seed": seed, "epoch": epoch, "consumed": self._consumed, **facts}
         consumed = self._consumed if self._loaded else self._begun_at
-        return {**super().state_dict(), "consumed": consumed, **facts}
+        return {**super().state_dict(), "consumed": consumed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next iteration, and it alone, be the one that the state describes.
@@ -128,12 +129,6 @@ class DistributedSampler(SeededSampler[int]):
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
         """
-        for name, own in self.order_facts().items():
-            if isinstance(state, dict) and state.get(name, own) != own:
-                raise StateError(
-                    f"{name} of the sampler is {own} here and {state[name]!r} in the state: its"
-                    " order is another one. Make the sampler as it was when the state was saved"
-                )
         has_consumed = isinstance(state, dict) and "consumed" in state
         consumed = state_number(state, "consumed", sys.maxsize) if has_consumed else 0
         super().load_state_dict(state)
@@ -172,12 +167,8 @@ class DistributedSampler(SeededSampler[int]):
             order = self._order(seed, epoch)
             found, around = indices_at(order, places), map(order.__getitem__, around)
         if self.even == "pad":
-            around = (self._count + index for index in around)
+            around = (self.first_padding + index for index in around)
         return chain(found, around)
-
-    def order_facts(self) -> dict[str, int]:
-        """Return what the order depends on beside seed, epoch and length; states have it."""
-        return {}
 
     def _order(self, seed: int, epoch: int) -> Order:
         """Return the shuffled order of all samples."""

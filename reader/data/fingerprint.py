@@ -16,12 +16,13 @@ import numpy as np
 from reader._core.interpreter.own_attribute import own_attribute
 from reader.errors import ConfigTypeError, got, shown
 
-__all__ = ["digest_of", "fingerprint_of", "told_differences"]
+__all__ = ["are_alike", "digest_of", "fingerprint_of", "told_differences"]
 
 _SEQUENCES = (list, tuple, range, np.ndarray)
 _DEEPEST = 6  # datasets within datasets
 _MOST_TEXTS = 1 << 13  # names that a digest is made of
 _MOST_TOLD = 6
+_LIBRARIES = {"builtins", "abc", "typing", "collections", "reader", "torch", "paddle", "mxnet"}
 
 
 def fingerprint_of(dataset: Any, samples: int | None = None, depth: int = 0) -> dict[str, Any]:
@@ -52,6 +53,9 @@ def fingerprint_of(dataset: Any, samples: int | None = None, depth: int = 0) -> 
     kind = "sequence" if type(dataset) in _SEQUENCES else type(dataset).__qualname__
     length = len(dataset) if hasattr(type(dataset), "__len__") else None
     facts: dict[str, Any] = {"kind": kind, "samples": length if samples is None else samples}
+    bases = [base.__qualname__ for base in type(dataset).__mro__[1:] if _is_users(base)]
+    if bases:
+        facts["bases"] = bases
     inner = own_attribute(dataset, "dataset", None)
     many = own_attribute(dataset, "datasets", ())
     if inner is dataset:
@@ -92,6 +96,25 @@ def _texts_of(value: Any) -> Iterable[str] | None:
         return None
     step = max(1, len(value) // _MOST_TEXTS)
     return [*value[::step], value[-1]]
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is the user's: the base classes of libraries tell nothing of samples."""
+    return kind.__module__.partition(".")[0] not in _LIBRARIES
+
+
+def are_alike(was: Any, own: Any) -> bool:
+    """Whether two fingerprints are equal, where a class stands for those that derive from it."""
+    if isinstance(was, dict) and isinstance(own, dict):
+        names = {*was, *own} - {"kind", "bases"}
+        kinds = [[each.get("kind"), *each.get("bases", [])] for each in (was, own)]
+        is_family = kinds[0][0] in kinds[1] or kinds[1][0] in kinds[0]
+        return is_family and all(
+            name in was and name in own and are_alike(was[name], own[name]) for name in names
+        )
+    if isinstance(was, list) and isinstance(own, list):
+        return len(was) == len(own) and all(map(are_alike, was, own))
+    return bool(was == own) and type(was) is type(own)
 
 
 def told_differences(was: Any, own: Any) -> str:

@@ -5,7 +5,7 @@ Imports the datasets and `reader.checks`. A Padded holds the whole dataset, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from reader.checks import described, has_method, refuse_text
@@ -46,7 +46,7 @@ class Padded(Dataset[Any]):
     Where ranks have unequally many samples, a sampler with ``even="pad"`` gives those that lack one
     a sample that another rank has already: so all take equally many steps. Its flag is False, so
     that sums over all ranks are exact: leave such rows out of sums and counts. Pass the Padded to
-    the loader and to the sampler.
+    the loader and to the sampler. It is the outermost dataset: map or select before.
 
     The flag is the field `field` of a sample that is a dict; of any other the sample becomes the
     pair (sample, flag). A batch then has an array of bool with one value for each of its samples.
@@ -54,7 +54,8 @@ class Padded(Dataset[Any]):
     With ``on_error="replace"`` what takes the place of a failed sample does not count, and with
     "skip" a batch of failed samples alone has one such row, so that ranks stay in step.
 
-    ``len()`` is that of the dataset. Sample ``len(padded) + i`` is sample i as padding.
+    ``len()`` is that of the dataset. Sample ``len(padded) + i`` is sample i as padding. A loader
+    refuses samplers that mark other indices, or that repeat samples without a mark.
 
     Args:
         dataset: a map-style dataset with a length.
@@ -109,6 +110,10 @@ class Padded(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the samples that count; without it Python would go on to the padding."""
+        return map(self.__getitem__, range(len(self)))
+
     def padding_of(self, index: int) -> int:
         """Return the index of the same sample as padding."""
         return self._located(index)[0] + len(self.dataset)
@@ -129,7 +134,7 @@ class Padded(Dataset[Any]):
             raise SampleIndexError(
                 f"Padded has no sample {index}: it has {count}, and as many more that are padding"
             )
-        return index % count, index < count
+        return index % count, bool(index < count)
 
     def _flagged(self, sample: Any, counts: bool) -> Any:
         if not isinstance(sample, dict):

@@ -18,7 +18,7 @@ from reader._core.collate.indices import IndexBatches
 from reader.checks import as_int, described, refuse_mask
 from reader.config import SEED_LIMIT
 from reader.data.seekable import Seekable, as_position
-from reader.errors import ConfigError, ConfigTypeError, StateError, got
+from reader.errors import ConfigError, ConfigTypeError, StateError, got, shown
 from reader.random.permutation import indices_at, shuffled
 from reader.random.seeds import fresh_seed
 
@@ -29,6 +29,7 @@ __all__ = [
     "SequenceSampler",
     "SubsetRandomSampler",
     "as_sized",
+    "check_facts",
     "in_chunks",
     "state_number",
 ]
@@ -129,7 +130,7 @@ class SeededSampler(Sampler[T_co]):
         """Choose the epoch, from 0, whose order later iterations take; running ones keep theirs."""
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what repeats the order of the last begun iteration: its "seed" and "epoch".
 
         Before the first iteration, and after `load_state_dict`, it is the order of the next one; a
@@ -141,7 +142,11 @@ class SeededSampler(Sampler[T_co]):
             key = self._next_key()
             if self._seed is None:
                 self._loaded = key
-        return {"seed": key[0], "epoch": key[1]}
+        return {"seed": key[0], "epoch": key[1], **self.order_facts()}
+
+    def order_facts(self) -> dict[str, Any]:
+        """Return what the order depends on beside seed and epoch; states have it."""
+        return {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next iteration, and it alone, take the order that the state describes.
@@ -151,6 +156,7 @@ class SeededSampler(Sampler[T_co]):
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
         """
+        check_facts(self, state)
         self._loaded = self.check_state(state)
 
     @staticmethod
@@ -273,6 +279,24 @@ def state_number(state: Any, key: str, high: int) -> int:
         return as_int(key, state[key], low=0, high=high, remedy="Was the state damaged?")
     except ConfigError as error:
         raise StateError(f"the state of a sampler does not fit: {error}") from None
+
+
+def check_facts(sampler: Any, state: Any) -> None:
+    """Refuse a state of a sampler that has another order. StateError.
+
+    What the state does not tell is taken to be alike: earlier versions told less.
+
+    Args:
+        sampler: has `order_facts`.
+        state: has the facts of the one that it was saved from.
+    """
+    for name, own in sampler.order_facts().items():
+        if isinstance(state, dict) and state.get(name, own) != own:
+            raise StateError(
+                f"{name} of {type(sampler).__name__} is {own} here and {shown(state[name])} in the"
+                " state: its order is another one. Make it as it was when the state was saved, or"
+                " begin the next epoch with set_epoch and no state"
+            )
 
 
 def in_chunks(order: np.ndarray[Any, Any]) -> Iterator[list[int]]:

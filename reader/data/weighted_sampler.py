@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.checks import as_bool, as_int
+from reader.checks import as_array, as_bool, as_int
 from reader.data.sampler import SeededSampler, in_chunks
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -108,15 +108,7 @@ def as_weights(weights: Any) -> np.ndarray[Any, Any]:
     Raises:
         ConfigTypeError: they cannot be read as an array of numbers.
     """
-    try:
-        if hasattr(weights, "detach"):  # a tensor of paddle or torch may require a gradient
-            weights = weights.detach()
-        array = np.asarray(weights.numpy() if hasattr(weights, "numpy") else weights)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigTypeError(
-            f"weights must be an array of numbers, got {got(weights)}: {error}. Pass a list, or an"
-            " array or tensor on the CPU."
-        ) from error
+    array = as_array("weights", weights)
     if array.dtype.kind not in "biuf":
         raise ConfigTypeError(
             f"weights must be an array of numbers, got {got(weights)} of type {array.dtype}. Pass"

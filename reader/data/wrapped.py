@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 from reader._core.interpreter.own_attribute import own_attribute
 from reader.errors import SampleIndexError
 
-__all__ = ["datasets_in", "fetch_located", "fetch_many", "if_any_has", "own_of_all", "set_epoch_of"]
+__all__ = [
+    "datasets_in",
+    "fetch_located",
+    "fetch_many",
+    "if_any_has",
+    "own_of_all",
+    "set_epoch_of",
+    "unless_overridden",
+]
 
 _DEEPEST = 16  # datasets within datasets
 
@@ -62,6 +70,19 @@ def if_any_has(name: str, datasets: Iterable[Any], method: _Value) -> _Value:
     if not any(hasattr(dataset, name) for dataset in datasets):
         raise AttributeError(f"none of the wrapped datasets has {name}")
     return method
+
+
+def unless_overridden(dataset: Any, kind: Any, fetch_all: _Value) -> _Value:
+    """Return the `__getitems__` of a class, or raise AttributeError: a subclass asks for each.
+
+    Args:
+        dataset: an instance of the class, or of a subclass.
+        kind: the class.
+        fetch_all: its method.
+    """
+    if type(dataset).__getitem__ is not kind.__getitem__:
+        raise AttributeError("__getitems__")
+    return fetch_all
 
 
 def own_of_all(dataset: Any, name: str, kind: type[_Value]) -> list[_Value]:

@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
+from reader.checks import as_reiterable
 from reader.config import as_seconds
-from reader.data.batch_sampler import count_of
+from reader.data.batch_sampler import BatchSampler, count_of
 from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample
 from reader.engine.made_again import make_again
-from reader.errors import ConfigTypeError
+from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["EngineFace", "as_grace", "engine_of"]
 
@@ -65,21 +66,51 @@ class EngineFace:
 
     @property
     def sampler(self) -> Any:
-        """The iterable of indices; may be replaced between epochs."""
+        """The iterable of indices; may be replaced between epochs.
+
+        The loader then makes batches of its indices, as large as before. ConfigError: the loader
+        has a batch sampler of the user, or no index.
+        """
         return self._engine.sampler
 
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
-        self._engine.use(sampler=sampler)
+        batches = self._replaced("sampler", sampler)
+        if type(batches) is BatchSampler and batches.sampler is self._engine.sampler:
+            batches = BatchSampler(sampler, batches.batch_size, batches.drop_last)
+        elif batches is not None:
+            raise ConfigError(
+                f"the batches of this loader are those of its batch_sampler, {got(batches)}, which"
+                " does not ask loader.sampler. Replace loader.batch_sampler"
+            )
+        self._engine.use(sampler=sampler, batch_sampler=batches)
 
     @property
     def batch_sampler(self) -> Any:
-        """The iterable of lists of indices; may be replaced between epochs."""
+        """The iterable of lists of indices; may be replaced between epochs.
+
+        ConfigError: the loader has no batches of indices.
+        """
         return self._engine.batch_sampler
 
     @batch_sampler.setter
     def batch_sampler(self, batch_sampler: Any) -> None:
+        if self._replaced("batch_sampler", batch_sampler) is None:
+            raise ConfigError(
+                "this loader has batch_size=None, and so delivers each sample by itself: it takes"
+                f" no batch_sampler, got {got(batch_sampler)}. Make another loader with it"
+            )
         self._engine.use(batch_sampler=batch_sampler)
+
+    def _replaced(self, name: str, value: Any) -> Any:
+        """Check what takes the place of a sampler; return the batch sampler that there was."""
+        as_reiterable(name, value)
+        if self._engine.config.is_iterable:
+            raise ConfigError(
+                f"the dataset is iterated over, and has no indices that a {name} could yield, got"
+                f" {got(value)}"
+            )
+        return self._engine.batch_sampler
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch. Starts workers unless idle ones persist; blocks on nothing else."""

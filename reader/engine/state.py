@@ -17,7 +17,7 @@ from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
-from reader.data.fingerprint import fingerprint_of, told_differences
+from reader.data.fingerprint import are_alike, fingerprint_of, told_differences
 from reader.engine.plain_state import REMEDY, check_plain
 from reader.engine.progress import Progress
 from reader.engine.trail import Reached
@@ -599,7 +599,7 @@ def _are_others(known: Any, data: dict[str, Any]) -> bool:
     """Whether two fingerprints differ in more than how many samples there are."""
     if not isinstance(known, dict):
         return known is not None
-    return {**known, "samples": None} != {**data, "samples": None}
+    return not are_alike({**known, "samples": None}, {**data, "samples": None})
 
 
 def _length(dataset: Any) -> int | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from reader.checks import as_bool, as_int, described
 from reader.data.dataset import Dataset
+from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import StoredTokens, Tokens, as_integers, check_as_dtype, open_tokens
 from reader.random.permutation import Permutation, shuffled
@@ -192,10 +193,9 @@ class TokenWindows(Dataset[Any]):
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
         """Fetch many samples; exists where samples are more than rows of the file."""
-        # a subclass that fetches samples in a way of its own is asked for each
-        if self.arrays or type(self).__getitem__ is not TokenWindows.__getitem__:
+        if self.arrays:
             raise AttributeError("__getitems__")
-        return self._made
+        return unless_overridden(self, TokenWindows, self._made)
 
     def _made(self, indices: Sequence[int]) -> list[Any]:
         places = [self._row(index) for index in indices]

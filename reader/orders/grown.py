@@ -116,7 +116,7 @@ def grown_samplers(sampler: Any, batch_sampler: Any, lengths: Sequence[int]) -> 
 
 def _first_of(sampler: Any, count: int) -> Any:
     """Return the order of a sampler for ranks over the first samples alone."""
-    ranks = {"rank": sampler.rank, "drop_last": sampler.drop_last}
+    ranks = {"rank": sampler.rank, "even": sampler.even}
     made: Any
     if isinstance(sampler, ShardOrder):
         window = "all" if sampler.window is None else sampler.window
@@ -126,5 +126,6 @@ def _first_of(sampler: Any, count: int) -> Any:
     else:
         own = {"shuffle": sampler.shuffle, "seed": sampler.seed}
         made = DistributedSampler(range(count), sampler.num_replicas, **own, **ranks)
+    made.first_padding = sampler.first_padding
     made.set_epoch(sampler.epoch)
     return made

@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 
 from reader.data.batch_sampler import NoBatching
+<<<<<<< HEAD
 from reader.data.bucket_batch_sampler import BucketBatchSampler
 from reader.data.distributed_batch_sampler import DistributedBatchSampler
 from reader.data.sampler import RandomSampler, SequenceSampler
+=======
+from reader.data.sampler import RandomSampler, SequenceSampler, check_facts
+>>>>>>> 924fde5f1cef3b96e2c83e6cd474fa7b4bd7208d
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
 from reader.orders.base_sampler import LOAD, Batching, has_state, state_of
@@ -82,6 +86,8 @@ class SeekableOrder:
         """Record the order's seed or random state: many samplers draw it with their first item."""
         if self._drawer is not None:
             self.origin.fixed["drawn"] = state_of(self._drawer)
+        elif _has_facts(self._batches):
+            self.origin.fixed["facts"] = self._batches.order_facts()
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
@@ -102,6 +108,9 @@ class SeekableOrder:
         check_state = getattr(drawer, "check_state", None)
         if "drawn" in state and check_state is not None:
             check_state(state["drawn"])
+        source = batches if drawer is None else drawer
+        if _has_facts(source):
+            check_facts(source, state.get("facts") if drawer is None else state.get("drawn"))
 
     @staticmethod
     def check_begun(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
@@ -120,11 +129,16 @@ def _drawer(batches: Any, batching: Batching | None) -> Any:
     return source if has_state(source) else None
 
 
+<<<<<<< HEAD
 def _ranks(batches: Any) -> int | None:
     """The number of ranks to which batches are dealt by number; None: another sampler."""
     if isinstance(batches, DistributedBatchSampler):
         return batches.nranks
     return batches.num_replicas if isinstance(batches, BucketBatchSampler) else None
+=======
+def _has_facts(source: Any) -> bool:
+    return hasattr(type(source), "order_facts")
+>>>>>>> 924fde5f1cef3b96e2c83e6cd474fa7b4bd7208d
 
 
 def _from(items: Any, position: int) -> Iterator[Any]:

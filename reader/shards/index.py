@@ -26,7 +26,7 @@ from reader.stores.kept_index import kept_for
 from reader.stores.paths import parts_of, require_all
 from reader.stores.urls import is_url
 
-__all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards"]
+__all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards", "refuse_twice"]
 
 _COLUMNS = "columns"  # an array that must be the same in all shards
 
@@ -187,11 +187,11 @@ def listed_shards(
             f"the shards have several formats, such as {told}: pass those of one, or format="
         )
     shards = [listed for _, listed in found]
-    _refuse_twice([each.path for each in shards])
+    refuse_twice([each.path for each in shards])
     return found[0][0], shards
 
 
-def _refuse_twice(paths: list[str]) -> None:
+def refuse_twice(paths: list[str]) -> None:
     """Raise ConfigError where two paths are of one file."""
     folders = {each: os.path.realpath(each) for each in set(map(os.path.dirname, paths))}
     seen: dict[str, str] = {}

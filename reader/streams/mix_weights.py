@@ -216,7 +216,10 @@ def _checked_lengths(lengths: Any, count: int, where: str) -> Lengths:
     least = int(array.min()) if array.size else 0
     if least < 0:
         raise ConfigError(f"lengths {where} must not be negative, got {least}. They are tokens")
-    if not array.any():
+    total = float(array.sum(dtype=float))
+    if total >= 1 << 63:
+        raise ConfigError(f"lengths {where} sum to {total:.3g} tokens: they are damaged")
+    if not total:
         raise ConfigError(
             f"the source {where} has 0 tokens in {count:,} samples, and can give no share of"
             " tokens. Leave it out, or pass unit='samples'"

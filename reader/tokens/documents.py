@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,12 @@ import numpy.typing as npt
 from reader.checks import as_folder, as_int, described
 from reader.data.dataset import Dataset
 from reader.data.fingerprint import digest_of
+from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.formats.token_file import as_integers
+from reader.shards.index import refuse_twice
 from reader.shards.shards import Origin
+from reader.sharing.shared_table import table_class
 from reader.stores.files import Files
 from reader.stores.paths import parts_of
 from reader.stores.remote_files import files_for
@@ -56,7 +59,8 @@ class Documents(Dataset[dict[str, Array]]):
         tokens: the field that has the tokens, of documents that are dicts; None: "tokens", or
             "input_ids".
         fields: the names of other fields, such as ["loss_mask"], of documents that are dicts; None:
-            all that are arrays or lists of numbers. They have the length of the tokens.
+            all of the first document that are arrays or lists of numbers. They have the length of
+            the tokens.
         lengths: of each document of a dataset, in tokens; they are compared when it is read.
         dtype: of the tokens in flat files; None: what they say, else "uint16".
         as_dtype: what tokens are given as; None: as they are. Files of several types need it.
@@ -131,19 +135,15 @@ class Documents(Dataset[dict[str, Array]]):
         else:
             _refuse(dtype=dtype, header=header, index=index, cache=cache, store=store)
             self._use = None
+        _check_source(source)
         if type(source) in (list, tuple) or isinstance(source, np.ndarray):
             _refuse(lengths=lengths)
             self._held = in_memory(source, mark, asked)
             return
         if mark is not None:
             raise ConfigError(
-                "document_end and document_begin are for flat tokens, and"
-                f" {got(source)} has documents already: leave them out"
-            )
-        if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
-            raise ConfigTypeError(
-                f"source must be documents with a length and indices, or a path, got {got(source)}:"
-                " pass a list of arrays, reader.Shards(path), or the path of a file of tokens"
+                "document_end and document_begin are for flat tokens, a path or an array of NumPy,"
+                f" and {got(source)} has documents already: leave them out"
             )
         self.dataset = source
         self._held = ListedDocuments(source, asked, lengths)
@@ -170,8 +170,12 @@ class Documents(Dataset[dict[str, Array]]):
         """Return the document at `index`; a negative one counts from the end."""
         return self._held.read([self._from_front(index)])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Array]]:
-        """Return many documents, read together."""
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[dict[str, Array]]]:
+        """Read many documents together; exists unless a subclass has a `__getitem__` of its own."""
+        return unless_overridden(self, Documents, self._read)
+
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Array]]:
         return self._held.read(list(map(self._from_front, indices)))
 
     def gather(
@@ -252,6 +256,18 @@ def _is_paths(source: Any) -> bool:
     return type(source) in (list, tuple) and bool(source) and all(map(_is_path, source))
 
 
+def _check_source(source: Any) -> None:
+    """Raise ConfigTypeError where something has no documents by their numbers."""
+    has_numbers = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    is_by_name = isinstance(source, Mapping) or table_class(source) is not None
+    if not has_numbers or is_by_name or (isinstance(source, np.ndarray) and not source.ndim):
+        raise ConfigTypeError(
+            "source must be documents with a length and indices from 0 on, or a path, got"
+            f" {got(source)}: pass a list of arrays or dicts, such as list(column) of pandas,"
+            " reader.Shards(path), or the path of a file of tokens"
+        )
+
+
 def _refuse(**given: Any) -> None:
     """Raise ConfigError where an argument was given that is of no use for this source."""
     kinds = {"lengths": "a dataset that is read for them", "tokens": "documents that are dicts"}
@@ -273,7 +289,8 @@ def _token_files(parts: Sequence[str], stores: Files, is_flat: bool) -> list[str
         is_flat: whether all are flat files, whatever their names are.
 
     Raises:
-        ConfigError: there is no such file, or some are of the one kind and some of the other.
+        ConfigError: there is no such file, one is named twice, or some are of the one kind and some
+            of the other.
     """
     found: list[str] = []
     others: list[str] = []
@@ -297,6 +314,7 @@ def _token_files(parts: Sequence[str], stores: Files, is_flat: bool) -> list[str
         )
     if others:
         return None
+    refuse_twice(found)
     if is_flat:
         return found
     return list(dict.fromkeys(_of_index(path, stores) for path in found))

@@ -251,11 +251,12 @@ def in_memory(source: Any, mark: Mark | None, asked: TokenFields) -> FlatDocumen
                 "an array of tokens with one axis needs document_end= or document_begin=: the token"
                 " that ends, or begins, each document. As one document pass [array]"
             )
-        mark.check(source.dtype, "the array")
-        lengths, has_mark = _lengths(source, mark)
+        tokens = asked.document(source, 0)[TOKENS]
+        mark.check(tokens.dtype, "the array")
+        lengths, has_mark = _lengths(tokens, mark)
         if not has_mark:
             raise _no_mark(mark, "the array")
-        flat = {TOKENS: share(np.ascontiguousarray(source))}
+        flat = {TOKENS: share(np.ascontiguousarray(tokens))}
     else:
         if mark is not None:
             raise ConfigError(

@@ -51,6 +51,7 @@ class TokenFields:
         if isinstance(fields, str):
             raise ConfigTypeError(f"fields must be a list of names, got {fields!r}: [{fields!r}]")
         self._tokens, self._others = tokens, None if fields is None else tuple(fields)
+        self._seen: frozenset[str] | None = None  # fields of the first, where none were named
         self.as_dtype = as_dtype
         self.types: dict[str, np.dtype[Any]] = {}
 
@@ -81,6 +82,8 @@ class TokenFields:
         if is_dict:
             values = {TOKENS: self._field(sample, self._tokens or TOKENS, number)}
             values |= {name: self._field(sample, name, number) for name in self._others or ()}
+            if self._seen is not None and not self._seen.issuperset(sample):
+                self._refuse_new(sample, number)
         elif self._others:
             raise ConfigTypeError(
                 f"document {number:,} is {got(sample)}, and the others are dicts with the fields"
@@ -109,6 +112,8 @@ class TokenFields:
     def _look_at(self, sample: Any, number: int) -> None:
         """Learn names and types from the first document."""
         values = {TOKENS: sample}
+        if self._others is None:
+            self._seen = frozenset(sample if isinstance(sample, Mapping) else [TOKENS])
         if isinstance(sample, Mapping):
             if self._tokens is None:
                 self._tokens = next((name for name in _USUAL if name in sample), None)
@@ -140,6 +145,15 @@ class TokenFields:
             types[name] = self.as_dtype or dtype if name == TOKENS else dtype
         self.types = types
 
+    def _refuse_new(self, sample: Mapping[str, Any], number: int) -> None:
+        """Raise ConfigError where a document has a field of numbers that the first one has not."""
+        for name in sample:
+            if name not in self._seen and _is_list(sample[name]):  # type: ignore[operator]
+                raise ConfigError(
+                    f"document {number:,} has the field {name!r}, which the first one has not: give"
+                    " it to all, or name the fields that you want by fields=; [] has tokens alone"
+                )
+
     def _field(self, sample: Any, name: str, number: int) -> Any:
         try:
             return sample[name]
@@ -168,9 +182,10 @@ class TokenFields:
                 f"{what} has the shape {found.shape}, and it must have one axis: {got(value)}"
             )
         kinds = "iu" if name == TOKENS else "iufb"
-        if found.dtype.kind not in kinds or not found.dtype.isnative:
+        if found.dtype.kind not in kinds:
             told = "integers" if name == TOKENS else "numbers"
             raise ConfigTypeError(f"{what} has values of {found.dtype}, and takes {told}")
+        found = found.astype(found.dtype.newbyteorder("="), copy=False)  # that of the machine
         if dtype is None or found.dtype == dtype:
             return found
         if not np.can_cast(found.dtype, dtype) and not _holds(dtype, found):
@@ -339,6 +354,8 @@ def _as_lengths(lengths: Any, count: int) -> Array:
         )
     if len(found) != count:
         raise ConfigError(f"lengths are {len(found):,}, and the documents are {count:,}")
+    if found.sum(dtype=float) >= 1 << 63:
+        raise ConfigError(f"lengths sum to {found.sum(dtype=float):.3g} tokens: they are damaged")
     return found.astype(np.int64)
 
 

@@ -7,7 +7,7 @@ written at once, into the batch's memory where a loader has it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
 from reader.data.fingerprint import digest_of
+from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.tokens.documents import Documents
 from reader.tokens.packing import POLICIES, BestFitPlan, Pieces, WrappedPlan
@@ -68,11 +69,16 @@ class PackedTokens(ShardedDataset[Any]):
         long: what becomes of a document of more than `length` tokens. "split": pieces that fill
             rows, and the rest, which is packed; "truncate": its first `length` tokens; "drop":
             nothing; "never": it is refused.
+        targets: whether a row has targets.
+        loss_mask: whether it has a loss mask; with targets, or where documents have one.
+        cu_seqlens: whether it has `cu_seqlens` and `longest`.
         strategy: "best_fit", or "wrapped": documents lie one after the other and are cut wherever
             a row is full, so that only the last row is padded.
         window: how many documents are packed together, in runs of 128.
-        fields: names of what a row has; None: the documents' fields, positions and segments.
-        as_dtype: of tokens and targets; or a dict by field. None: as in the documents.
+        fields: names of all that a row has, in the place of the three before, such as ["tokens",
+            "targets"]; None: the documents' fields, positions, segments, and what is asked for.
+        as_dtype: of tokens and targets; or a dict by field. None: as in the documents. As in
+            `TokenWindows`, of uint64 as int64 those below 2**63 alone come as they are.
         pad: the value of padding: a number for the tokens, or a dict by field. Tokens and loss
             masks have 0, labels `ignore_index`; of other fields it has to be said.
         ignore_index: the target of a place that has none.
@@ -83,7 +89,7 @@ class PackedTokens(ShardedDataset[Any]):
             hold.
 
     >>> documents = [np.arange(count) + 10 * count for count in (3, 2, 5, 1)]
-    >>> packed = PackedTokens(documents, 6, fields=["tokens", "segments", "targets"])
+    >>> packed = PackedTokens(documents, 6, targets=True)
     >>> len(packed), packed[0]["tokens"].tolist()
     (2, [30, 31, 32, 20, 21, 10])
     >>> packed[0]["segments"].tolist(), packed[0]["targets"].tolist()
@@ -101,6 +107,9 @@ class PackedTokens(ShardedDataset[Any]):
         seed: int | None = None,
         long: Literal["split", "truncate", "drop", "never"] = "split",
         *,
+        targets: bool = False,
+        loss_mask: bool = False,
+        cu_seqlens: bool = False,
         strategy: Literal["best_fit", "wrapped"] = "best_fit",
         window: int = 100_000,
         fields: Sequence[str] | None = None,
@@ -160,7 +169,9 @@ class PackedTokens(ShardedDataset[Any]):
             "dropped_documents": counter.long if self.long == "drop" else 0,
             "left_out_tokens": counter.left_out,
         }
-        self._fields = RowFields(self.documents.fields, fields, as_dtype, pad, ignore_index)
+        asked = {"targets": targets, "loss_mask": loss_mask, "cu_seqlens": cu_seqlens}
+        own = self.documents.fields
+        self._fields = RowFields(own, fields, asked, as_dtype, pad, ignore_index)
         ends = self._plan.most_pieces() + 2 if "cu_seqlens" in self.fields else 0
         self._forms = self._fields.forms(self.length, ends)
 
@@ -203,10 +214,14 @@ class PackedTokens(ShardedDataset[Any]):
 
     def __getitem__(self, index: int, /) -> dict[str, Any]:
         """Return the row at `index`; a negative one counts from the end."""
-        return self.__getitems__([index])[0]
+        return self._made([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Return rows, which are made together."""
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
+        """Make many rows together; exists unless a subclass has a `__getitem__` of its own."""
+        return unless_overridden(self, PackedTokens, self._made)
+
+    def _made(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         rows = np.array([self._row(index) for index in indices], np.int64)
         made = {
             name: np.empty((len(rows), *shape), dtype)

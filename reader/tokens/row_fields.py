@@ -5,12 +5,13 @@ Imports NumPy and the checks of tokens' types. Nothing here changes after it is 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reader.checks import as_int
+from reader.checks import as_bool, as_int, is_flag
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.formats.token_file import as_integers, check_as_dtype
 
@@ -25,7 +26,9 @@ class RowFields:
 
     Args:
         own: the type of each field of the documents.
-        fields: names of what a row has; None: the documents' fields, positions and segments.
+        fields: names of all that a row has; None: the documents' fields, positions, segments, and
+            what is asked for.
+        asked: whether each of the others is asked for, by name.
         as_dtype: of tokens; or a dict by field.
         pad: the value of padding of tokens; or a dict by field.
         ignore_index: the target of a place that has none.
@@ -40,11 +43,12 @@ class RowFields:
         self,
         own: Mapping[str, np.dtype[Any]],
         fields: Any,
+        asked: Mapping[str, Any],
         as_dtype: Any,
         pad: Any,
         ignore_index: Any,
     ) -> None:
-        self.names = _names(own, fields)
+        self.names = _names(own, fields, [name for name in asked if as_bool(name, asked[name])])
         self.dtypes = _dtypes(own, as_dtype)
         self.ignored = as_int(
             "ignore_index", ignore_index, low=-(1 << 63), remedy="It is a target like no token."
@@ -83,7 +87,7 @@ class RowFields:
         return {name: made[name] for name in self.names}
 
 
-def _names(own: Mapping[str, Any], fields: Any) -> tuple[str, ...]:
+def _names(own: Mapping[str, Any], fields: Any, asked: list[str]) -> tuple[str, ...]:
     for name in own:
         if name in _MADE and name != "loss_mask":
             raise ConfigError(
@@ -91,7 +95,12 @@ def _names(own: Mapping[str, Any], fields: Any) -> tuple[str, ...]:
                 " another name"
             )
     if fields is None:
-        return (*own, "positions", "segments")
+        fields = [*own, "positions", "segments", *asked]
+        fields += ["longest"] * ("cu_seqlens" in asked)
+    elif asked:
+        raise ConfigError(
+            f"fields names all that a row has, and {asked[0]}=True asks for more: name it in fields"
+        )
     if isinstance(fields, str) or not isinstance(fields, Sequence):
         raise ConfigTypeError(f"fields must be a list of names, got {got(fields)}")
     _check_names("fields", fields, dict.fromkeys([*own, *_MADE]))
@@ -123,20 +132,20 @@ def _dtypes(own: Mapping[str, np.dtype[Any]], as_dtype: Any) -> dict[str, np.dty
 
 def _check_names(argument: str, names: Any, known: Mapping[str, Any]) -> None:
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ConfigError(f"{argument} names {name!r}, and there are {', '.join(known)}")
 
 
 def _check_held(argument: str, field: str, value: Any, dtype: np.dtype[Any]) -> None:
     """Raise ConfigError where a field does not hold the value of its padding."""
     try:
-        is_held = bool(np.can_cast(np.min_scalar_type(value), dtype)) and np.ndim(value) == 0
         if dtype.kind in "iu":
-            is_held = (
-                np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max and int(value) == value
-            )
+            limits = np.iinfo(dtype)
+            is_held = limits.min <= operator.index(value) <= limits.max and not is_flag(value)
         elif dtype.kind == "b":
             is_held = np.ndim(value) == 0 and value in (False, True)
+        else:
+            is_held = bool(np.can_cast(np.min_scalar_type(value), dtype)) and np.ndim(value) == 0
     except (TypeError, ValueError, OverflowError):
         is_held = False
     if not is_held:

@@ -24,6 +24,7 @@ from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError, got
 from reader.files import locked, new_file
 from reader.loader import DataLoader
+from reader.shards.index import refuse_twice
 from reader.shards.shards import Shards
 from reader.shards.write_shards import with_bar
 from reader.stores.files import Files, StoredFile
@@ -92,6 +93,7 @@ class _Texts(Dataset[str]):
             raise ConfigError(
                 f"'{plain[0]}' is a document, and '{other}' has many: pass those of one kind"
             )
+        refuse_twice(plain)
         self._shards = None if plain else Shards(list(paths), fields={field: None})
         self.files = Files().found(plain) if plain else self._shards.files  # type: ignore[union-attr]
 
@@ -208,9 +210,13 @@ def write_tokens(
     """
     workers = as_int("num_workers", num_workers, low=0, remedy="0 makes tokens in this process.")
     refuse_url("output", output)
-    if "\0" in output:
-        raise ConfigError(f"output must be the path of a file, got {got(output)}")
-    output = os.path.abspath(os.path.expanduser(output)).removesuffix(".bin")  # noqa: PTH100, PTH111
+    if "\0" in output or os.path.basename(output) in ("", ".", ".."):  # noqa: PTH119
+        raise ConfigError(
+            f"output begins the names of the files, got {got(output)}: pass a path such as"
+            " 'folder/corpus'"
+        )
+    output = os.path.abspath(os.path.expanduser(output))  # noqa: PTH100, PTH111
+    output = output.removesuffix(".bin").removesuffix(".idx")
     tokenizer = open_tokenizer(options.tokenizer)
     marks = [
         _mark(tokenizer, name, getattr(options, name))
@@ -260,7 +266,7 @@ def _mark(tokenizer: Tokenizer, option: str, name: str | None) -> Array | None:
     if name is None:
         return None
     token = int(name) if name.isdecimal() else tokenizer.token(name)
-    if token is None:
+    if token is None or token >= 1 << 63:
         raise ConfigError(f"{option}={name!r} is no token of the tokenizer: pass its number")
     return np.array([token], np.int64)
 
@@ -277,13 +283,14 @@ def _dtype_of(tokenizer: Tokenizer, options: Options, marks: list[int]) -> np.dt
     most = max([tokenizer.size - 1, *marks])
     is_small = most < 1 << 16
     large = "int32" if options.format == "megatron" else "uint32"
-    found = np.dtype(options.dtype or ("uint16" if is_small else large))
     holds = list(TYPES.values())
     if options.format == "llmc":
         holds = [np.dtype("uint16"), np.dtype("uint32")]
     elif options.format == "flat":
         holds.append(np.dtype("uint32"))
-    if found not in holds:
+    name = options.dtype or ("uint16" if is_small else large)
+    found = next((each for each in holds if each.name == name), None)
+    if found is None:
         raise ConfigError(
             f"dtype must be one of {', '.join(each.name for each in holds)} for"
             f" {options.format!r}, got {options.dtype!r}"
@@ -397,13 +404,12 @@ class _Draft:
     def resume(self) -> int:
         """Return how many documents are whole, and cut off what is written behind them."""
         with _writing(self._folder):
-            found = _json(self._arguments)
-            if found is None:
+            found, lengths = _json(self._arguments), self._all_lengths()
+            if found is None or (found != self._said and not len(lengths)):  # nothing is whole
                 self._lengths.touch()
                 self._write_whole(self._arguments, json.dumps(self._said).encode())
-                return 0
-            self._compare(found)
-            lengths = self._all_lengths()
+            else:
+                self._compare(found)
             os.truncate(self._lengths, lengths.nbytes)
             parts = [
                 (end - begin, int(lengths[begin:end].sum())) for begin, end in self._parts(lengths)

@@ -234,6 +234,37 @@ def test_setting_a_fixed_attribute_is_refused(name: str) -> None:
         assert len(list(loader)) == len(loader) == 2
 
 
+def test_samplers_are_replaced_where_the_loader_draws_from_them() -> None:
+    with DataLoader(range(6), batch_size=2) as loader:
+        loader.sampler = [5, 4, 3]
+        assert [batch.tolist() for batch in loader] == [[5, 4], [3]]
+        assert len(loader) == 2
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        other = DataLoader(range(6), batch_size=2, sampler=[5, 4, 3])
+        other.load_state_dict(state)
+        assert [batch.tolist() for batch in other] == [[3]]
+        del batches
+        for value in (None, 3, iter([1])):
+            with pytest.raises(ConfigError, match="sampler must"):
+                loader.sampler = value
+            with pytest.raises(ConfigError, match="batch_sampler must"):
+                loader.batch_sampler = value
+    loader = DataLoader(range(6), batch_size=None)
+    loader.sampler = [5, 4]
+    assert list(loader) == [5, 4]
+    with pytest.raises(ConfigError, match=r"batch_size=None.*takes no batch_sampler"):
+        loader.batch_sampler = [[5, 4]]
+    loader = DataLoader(range(6), batch_sampler=[[1], [2]])
+    with pytest.raises(ConfigError, match=r"does not ask loader\.sampler\. Replace loader\.batch"):
+        loader.sampler = [5, 4]
+    stream: Any = DataLoader({1, 2})  # type: ignore[var-annotated]
+    for name in ("sampler", "batch_sampler"):
+        with pytest.raises(ConfigError, match="the dataset is iterated over, and has no indices"):
+            setattr(stream, name, [[1]])
+
+
 def test_faces_of_libraries_take_a_string_as_samples() -> None:
     import torch.utils.data
 

@@ -17,6 +17,7 @@ from reader import (
     ConfigError,
     DataLoader,
     DistributedSampler,
+    Padded,
     SequenceSampler,
     ShardOrder,
     StateError,
@@ -196,3 +197,21 @@ def test_batches_of_an_epoch_that_has_grown_are_made_again_and_trained_late() ->
         _, state, _ = begun(DataLoader(Indices(50), batch_size=None), 20)
         loader.load_state_dict(state, grown="now")
         assert [int(sample) for sample in loader] == list(range(20, 60))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_padding_stays_padding_where_the_data_have_grown(ranks: int) -> None:
+    def loader(count: int, rank: int) -> DataLoader:
+        padded = Padded(Indices(count))
+        return DataLoader(padded, batch_size=5, sampler=DistributedSampler(padded, ranks, rank))
+
+    counted: list[int] = []
+    for rank in range(ranks):
+        with loader(51, rank) as old:
+            batches = [next(iter(old))]
+            state = old.state_dict()
+        with loader(80, rank) as new:
+            new.load_state_dict(state, grown="next_epoch")
+            batches += new
+        counted += [int(index) for each, counts in batches for index in each[counts]]
+    assert sorted(counted) == list(range(51))

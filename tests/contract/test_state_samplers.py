@@ -346,3 +346,28 @@ def test_a_long_order_opens_without_drawing_the_earlier_batches() -> None:
     loader.set_epoch(0)
     assert found == [index for index, _ in zip(loader.sampler.iter_from(batches * 64), range(64),
                                                strict=False)]  # fmt: skip
+
+
+def test_batches_of_ranks_are_not_resumed_by_others() -> None:
+    def loader(size: int = 4, ranks: int = 2, **options: Any) -> DataLoader:
+        order = DistributedBatchSampler(Indices(COUNT), size, ranks, 0, **options)
+        return DataLoader(Indices(COUNT), batch_sampler=order)
+
+    begun = loader(shuffle=True, seed=3)
+    first = next(iter(begun)).tolist()
+    state = json.loads(json.dumps(begun.state_dict()))
+    for name, other in (
+        ("num_replicas", loader(ranks=3, shuffle=True, seed=3)),
+        ("batch_size", loader(5, shuffle=True, seed=3)),
+        ("seed", loader(shuffle=True, seed=4)),
+        ("shuffle", loader(seed=3)),
+        ("drop_last", loader(shuffle=True, seed=3, drop_last=True)),
+    ):
+        with pytest.raises(
+            StateError, match=rf"^{name} of DistributedBatchSampler is .* in the st"
+        ):
+            other.load_state_dict(state)
+    del state["order"]["facts"]  # as earlier versions saved it
+    again = loader(shuffle=True, seed=3)
+    again.load_state_dict(state)
+    assert [first, *lists(again)] == lists(loader(shuffle=True, seed=3))

@@ -262,7 +262,7 @@ def test_other_arguments_do_not_go_on_with_an_output(
 ) -> None:
     path = lines(tmp_path / "a.jsonl")
     with monkeypatch.context() as patched:
-        patched.setattr(module._Draft, "finish", lambda _: sys.exit(9))
+        patched.setattr(module._Draft, "finish", lambda draft: sys.exit(draft._write()))
         with pytest.raises(SystemExit):
             written(capsys, path, "--output", tmp_path / "begun")
     written(capsys, path, "--output", tmp_path / "done")
@@ -316,6 +316,29 @@ def test_what_is_no_text_is_named(
     assert message.format(path=path) in err
 
 
+def test_a_mistaken_field_is_mended_by_another_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = lines(tmp_path / "a.jsonl")
+    options = (path, "--tokenizer", "bytes", "--num-workers", 0, "--output", tmp_path / "x.idx")
+    code, _, err = run(capsys, *options, "--field", "txt")
+    assert code == 2
+    assert "lacks the field 'txt'" in err
+    code, _, _ = run(capsys, *options)
+    assert code == 0
+    assert sorted(each.name for each in tmp_path.glob("x*")) == ["x.bin", "x.idx", "x.tokens.json"]
+
+
+def test_a_text_that_is_named_twice_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    code, _, err = run(capsys, path, path, "--tokenizer", "bytes", "--output", tmp_path / "x")
+    assert code == 2
+    assert "a.txt' twice: its samples would come twice" in err
+
+
 def test_a_file_that_is_no_text_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -342,7 +365,12 @@ def test_a_file_that_is_no_text_is_named(
         (("--document-end", "<end>"), "document_end='<end>' is no token of the tokenizer"),
         (("--shard-tokens", "0"), "shard_tokens must be"),
         (("--num-workers", "-1"), "num_workers must be"),
-        (("--output", "{folder}/no/a\0b"), "output must be the path of a file"),
+        (("--document-end", "9" * 20), "is no token of the tokenizer: pass its number"),
+        (("--dtype", "integers"), "dtype must be one of uint8, int8, int16, int32"),
+        (("--output", "{folder}/no/a\0b"), "output begins the names of the files"),
+        (("--output", ""), "output begins the names of the files"),
+        (("--output", "."), "output begins the names of the files"),
+        (("--output", "{folder}/x/"), "pass a path such as 'folder/corpus'"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_before_anything_is_written(

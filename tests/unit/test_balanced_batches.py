@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -282,6 +283,9 @@ def test_a_state_of_other_costs_or_options_is_refused_by_name() -> None:
         (["1", "2"], 40, {}, "costs must be one number"),
         ("12", 40, {}, "costs must be one number"),
         (None, 40, {}, "costs must be one number"),
+        ([[1], [1, 2]], 40, {}, "costs must be an array of numbers"),
+        (np.ma.array([1, 2], mask=[0, 1]), 40, {}, "costs must be .* got a masked array"),
+        (torch.ones(2, dtype=torch.bfloat16), 40, {}, "costs must be an array of numbers"),
         ([1, 2], 0, {}, "max_cost must be a number above 0"),
         ([1, 2], float("nan"), {}, "max_cost must be a number above 0"),
         ([1, 2], True, {}, "max_cost must be a number above 0"),
@@ -300,6 +304,11 @@ def test_bad_arguments_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=match):
         BalancedBatches(costs, max_cost, **{"seed": 1, **options})
+
+
+def test_costs_may_be_a_tensor_that_requires_a_gradient() -> None:
+    costs: Any = torch.ones(2, requires_grad=True)
+    assert sorted(next(iter(BalancedBatches(costs, 40, seed=1)))) == [0, 1]
 
 
 def test_arguments_of_a_wrong_type_are_type_errors() -> None:

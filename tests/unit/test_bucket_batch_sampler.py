@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader import BucketBatchSampler, ConfigError, ConfigTypeError, DataLoader
+from reader import BucketBatchSampler, ConfigError, ConfigTypeError, DataLoader, StateError
 
 LENGTHS = np.random.default_rng(3).integers(1, 60, 203).tolist()
 
@@ -135,6 +135,7 @@ def test_loader_resumes_at_any_batch_with_other_workers(workers: tuple[int, int]
         ({"lengths": []}, (ConfigError, ConfigTypeError), "lengths"),
         ({"lengths": [1.5]}, ConfigTypeError, "one int for each sample"),
         ({"lengths": [[1]]}, ConfigTypeError, "one int for each sample"),
+        ({"lengths": [[1], [1, 2]]}, ConfigTypeError, "lengths must be an array of numbers"),
         ({"lengths": [1], "max_tokens": 3}, ConfigError, "pass one of them"),
         ({"lengths": [1], "batch_size": None}, ConfigError, "pass one of them"),
         ({"lengths": [1], "batch_size": 0}, ConfigError, "batch_size"),
@@ -157,3 +158,34 @@ def test_invalid_arguments_are_refused_by_name(
 ) -> None:
     with pytest.raises(kind, match=text):
         BucketBatchSampler(**{"batch_size": 4, **options})
+
+
+def test_several_ranks_need_a_seed() -> None:
+    with pytest.raises(ConfigError, match="seed must be an int, the same one in all 2 ranks"):
+        BucketBatchSampler(LENGTHS, 4, num_replicas=2, rank=0)
+    for rank in range(2):
+        BucketBatchSampler(LENGTHS, 4, shuffle=False, num_replicas=2, rank=rank)
+
+
+def test_a_state_of_other_buckets_or_ranks_is_refused() -> None:
+    def loader(lengths: list[int] = LENGTHS, **options: Any) -> DataLoader[Any, Any]:
+        sampler = BucketBatchSampler(lengths, 4, seed=9, **options)
+        return DataLoader(range(len(lengths)), batch_sampler=sampler)
+
+    begun = loader()
+    next(iter(begun))
+    state = json.loads(json.dumps(begun.state_dict()))
+    for name, other in (
+        ("buckets", loader(LENGTHS[::-1])),
+        ("buckets", loader(buckets=3)),
+        ("num_replicas", loader(num_replicas=2, rank=0)),
+        ("shuffle", loader(shuffle=False)),
+        ("drop_last", loader(drop_last=True)),
+    ):
+        with pytest.raises(StateError, match=rf"^{name} of BucketBatchSampler is .* in the state"):
+            other.load_state_dict(state)
+    for name in ("buckets", "num_replicas", "shuffle", "drop_last"):  # as earlier versions saved it
+        del state["order"]["drawn"][name]
+    again = loader()
+    again.load_state_dict(state)
+    assert len(list(again)) == len(begun) - 1

@@ -107,7 +107,10 @@ def test_signatures_are_read_from_functions_classes_and_stubs() -> None:
     assert found["reader.DataLoader"]["batch_size"] == ["either", "1"]
     assert found["reader.DataLoader"]["seed"] == ["name", "None"]
     assert found["reader.DataLoader.epoch"] == "attribute"
-    assert found["reader.DataLoader.load_state_dict"] == {"state": ["either", "required"]}
+    assert found["reader.DataLoader.load_state_dict"] == {
+        "state": ["either", "required"],
+        "grown": ["name", "None"],
+    }
     # compiled: their stubs have the arguments of the call
     assert found["reader.BlockingQueue"] == {"capacity": ["either", "required"]}
     assert list(found["reader.LoDTensor"]) == ["value", "lod", "place"]

@@ -237,6 +237,16 @@ def test_a_line_without_the_tokens_is_named(tmp_path: Path) -> None:
         Documents(path)
 
 
+@pytest.mark.parametrize("dtype", [None, "uint16"])
+def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, dtype: Any) -> None:
+    path = written(tmp_path / "a.bin", [[1, 2]])
+    other = tmp_path / "b.bin"
+    other.symlink_to(path)
+    for paths in ([path, path], [path, other], [tmp_path / "*.bin", path]):
+        with pytest.raises(ConfigError, match=r"names '.*a\.bin' twice.*would come twice"):
+            Documents(paths, document_end=END, dtype=dtype)
+
+
 def test_tokens_and_shards_are_not_mixed(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"tokens": [1]}\n')
     paths = [megatron(tmp_path / "a", LISTS), tmp_path / "b.jsonl"]

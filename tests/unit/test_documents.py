@@ -136,6 +136,32 @@ def test_tensors_of_torch_are_documents() -> None:
     assert documents.fields["tokens"] == np.int32
 
 
+def test_columns_and_tables_of_pandas_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series([[1], [2, 3]], index=[1, 0])  # whose numbers are not places
+    for source in (column, column.to_frame("tokens")):
+        with pytest.raises(ConfigTypeError, match=r"(?s)source must be documents.*list\(column\)"):
+            Documents(source)
+    assert lists_of(Documents(list(column))) == [[1], [2, 3]]
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">u2", ">i8"])
+def test_arrays_in_another_byte_order_become_those_of_the_machine(dtype: str) -> None:
+    tokens = np.array([1, 2, 0, 300, 0], dtype)
+    for documents in (Documents(tokens, document_end=0), Documents([tokens[:3], tokens[3:]])):
+        assert lists_of(documents) == [[1, 2, 0], [300, 0]]
+        assert documents.fields["tokens"].isnative
+        found = gathered(documents, [(0, 1, 2), (1, 0, 2)], {"tokens": "int64"})
+        assert found["tokens"].tolist() == [2, 0, 99, 300, 0, 99]
+
+
+def test_documents_may_have_other_fields_than_the_first_where_these_are_no_numbers() -> None:
+    source = [{"tokens": [1]}, {"tokens": [2], "text": "two", "id": 7, "names": ["a"]}]
+    assert lists_of(Documents(source)) == [[1], [2]]
+    source[1]["loss_mask"] = [0]
+    assert lists_of(Documents(source, fields=[])) == [[1], [2]]
+
+
 def test_rows_of_an_array_are_documents() -> None:
     assert lists_of(Documents(np.arange(6, dtype=np.uint16).reshape(2, 3))) == [
         [0, 1, 2],
@@ -283,6 +309,23 @@ def test_workers_give_the_documents_in_order(tmp_path: Path, kind: str) -> None:
         (Listed([[1]]), {"lengths": [1, 2]}, "lengths are 2, and the documents are 1"),
         (Listed([[1]]), {"lengths": [-1]}, "lengths must be integers from 0 on"),
         (Listed([[1]]), {"lengths": [1.5]}, "lengths must be integers from 0 on"),
+        (
+            Listed([[1]]),
+            {"lengths": np.array([1 << 63], "u8")},
+            r"lengths sum to 9\.22e\+18 tokens",
+        ),
+        (Listed([[1], [2]]), {"lengths": [1 << 62, 1 << 62]}, r"lengths sum to 9\.22e\+18 tokens"),
+        (
+            np.array([70_000, 0]),
+            {"document_end": 0, "as_dtype": "uint8"},
+            "has int64 that uint8 does not hold",
+        ),
+        (
+            [{"tokens": [1]}, {"tokens": [2], "loss_mask": [1]}],
+            {},
+            r"document 1 has the field 'loss_mask', which the first one has not.*by fields=",
+        ),
+        ([[1], {"tokens": [2], "loss_mask": [1]}], {}, "document 1 has the field 'loss_mask'"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(source: Any, options: Any, message: str) -> None:
@@ -294,6 +337,18 @@ def test_what_cannot_be_is_refused_by_name(source: Any, options: Any, message: s
     ("source", "options", "message"),
     [
         (5, {}, "source must be documents with a length"),
+        (iter([[1]]), {}, "source must be documents with a length"),
+        (np.array(5), {}, "source must be documents with a length"),
+        (
+            {"tokens": [[1], [2]]},
+            {},
+            "source must be documents with a length.*list of arrays or di",
+        ),
+        (
+            np.array([1, 0]),
+            {"document_end": 0, "fields": ["m"]},
+            "are for documents that are dicts",
+        ),
         ([["a text"]], {}, "document 0 has values of <U6, and takes integers"),
         (["a text", 5], {}, "document 0 is text, .*python -m reader tokens"),
         ([[1.5]], {}, "document 0 has values of float64, and takes integers"),

@@ -212,6 +212,13 @@ TWO = {"web": range(10), "code": range(20)}
         (TWO, {"web": 5, "code": [5] * 10}, ConfigError, "'code' .* of its 20 samples, got 10"),
         (TWO, {"web": -5, "code": 5}, ConfigError, "for 'web' must not be negative, got -5"),
         (TWO, {"web": [5] * 9 + [-1], "code": 5}, ConfigError, "not be negative, got -1"),
+        (
+            TWO,
+            {"web": np.full(10, (1 << 63) + 1, "u8"), "code": 5},
+            ConfigError,
+            r"for 'web' sum to 9\.22e\+19 tokens",
+        ),
+        (TWO, {"web": [1 << 62] * 10, "code": 5}, ConfigError, r"for 'web' sum to 4\.61e\+19"),
         (TWO, {"web": 5.5, "code": 5}, ConfigTypeError, "must be a whole number, .* got 5.5"),
         (TWO, {"web": True, "code": 5}, ConfigTypeError, "must be a whole number, .* got True"),
         (TWO, {"web": "5", "code": 5}, ConfigTypeError, "must be a whole number, .* got '5'"),

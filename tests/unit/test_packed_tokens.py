@@ -203,6 +203,17 @@ def test_fields_of_documents_are_packed_with_the_tokens() -> None:
     assert rows[6, 7, 8]["loss_mask"].tolist() == [1, 1, 0]
 
 
+def test_a_row_has_what_is_asked_for() -> None:
+    documents = documents_of([3, 2])
+    assert PackedTokens(documents, 4).fields == ("tokens", "positions", "segments")
+    every = PackedTokens(documents, 4, targets=True, loss_mask=True, cu_seqlens=True)
+    assert sorted(every.fields) == sorted(ALL)
+    named = PackedTokens(documents, 4, fields=ALL)
+    for row in range(len(every)):
+        for name, array in every[row].items():
+            assert np.array_equal(array, named[row][name])
+
+
 def test_a_loss_mask_of_bool_is_padded_with_false() -> None:
     documents = [{"tokens": [1, 2, 3], "loss_mask": np.array([False, True, True])}]
     row = PackedTokens(documents, 4)[0]
@@ -269,6 +280,28 @@ def test_a_group_of_shard_order_has_the_rows_of_a_few_windows() -> None:
     assert ShardOrder(PackedTokens(documents_of([1] * 50), 1), 0).window == 50 * 16
 
 
+class Halved(PackedTokens):
+    """Rows of a subclass that makes them in its own way."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        return {"half": super().__getitem__(index)["tokens"][::2].copy()}
+
+
+class LastTokens(Documents):
+    """Documents of a subclass that reads them in its own way."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        return {"last": super().__getitem__(index)["tokens"][-1]}
+
+
+def test_a_subclass_with_its_own_getitem_is_asked_for_each_sample() -> None:
+    documents = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    (rows,) = DataLoader(Halved(documents, 4), batch_size=2)
+    assert {name: values.tolist() for name, values in rows.items()} == {"half": [[1, 3], [5, 7]]}
+    (found,) = DataLoader(LastTokens(documents), batch_size=2)
+    assert found["last"].tolist() == [4, 8]
+
+
 def test_it_has_the_windows_of_shard_order() -> None:
     packed = PackedTokens(documents_of([3] * 1000), 9, 1, window=128)
     order = ShardOrder(packed, 0, window=100)
@@ -299,11 +332,17 @@ def test_it_has_the_windows_of_shard_order() -> None:
             "fields names 'masks', and there are tokens, positions",
         ),
         ({"fields": ["tokens", "loss_mask"]}, ConfigError, "ask for 'targets' too"),
+        ({"loss_mask": True}, ConfigError, "ask for 'targets' too"),
+        ({"targets": 1}, ConfigTypeError, "targets must be"),
+        ({"targets": True, "fields": ["tokens"]}, ConfigError, "targets=True asks for more"),
         ({"as_dtype": {"labels": "int64"}}, ConfigError, "as_dtype names 'labels', and there"),
         ({"as_dtype": "float32"}, ConfigError, "as_dtype must be one of uint8"),
         ({"as_dtype": "uint8"}, ConfigError, "as_dtype must hold every token of int64"),
         ({"pad": {"labels": 0}}, ConfigError, "pad names 'labels', and there are tokens"),
         ({"pad": "x"}, ConfigError, "pad of the field 'tokens' is 'x'"),
+        ({"pad": True}, ConfigError, "pad of the field 'tokens' is True"),
+        ({"pad": [0]}, ConfigError, r"pad of the field 'tokens' is \[0\]"),
+        ({"fields": [["tokens"]]}, ConfigError, r"fields names \['tokens'\], and there are tokens"),
         ({"ignore_index": None}, ConfigTypeError, "ignore_index must be"),
     ],
 )

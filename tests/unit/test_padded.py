@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import reader
 from reader import (
+    BalancedBatches,
     BucketBatchSampler,
     ConfigError,
     ConfigTypeError,
@@ -287,3 +288,58 @@ def test_a_batch_that_vanishes_on_one_of_several_ranks_is_an_error(
     monkeypatch.delenv("RANK")
     with DataLoader(Squares((0, 1)), batch_size=2, sampler=alone, **options) as loader:
         assert next(iter(loader))["number"].tolist() == [2, 3]
+
+
+def test_iterating_over_a_padded_gives_each_sample_once() -> None:
+    assert list(Padded(["a", "b"])) == [("a", True), ("b", True)]
+    assert Padded([5])[np.int64(1)] == (5, False)
+    assert type(Padded([5])[np.int64(1)][1]) is bool
+
+
+def test_samplers_made_for_another_length_are_refused() -> None:
+    padded, costs = Padded(list(range(7))), [1] * 5
+    ranks: dict[str, Any] = {"rank": 0, "seed": 1}
+    of_rank: dict[str, Any] = {**ranks, "world_size": 3, "even": "pad"}
+    made: list[dict[str, Any]] = [
+        {"sampler": DistributedSampler(Padded(costs), 3, 0)},
+        {"batch_sampler": DistributedBatchSampler(Padded(costs), 2, 3, 0)},
+        {"batch_sampler": BucketBatchSampler(costs, 2, num_replicas=3, even="pad", **ranks)},
+        {"batch_sampler": BalancedBatches(costs, 2, **of_rank)},
+    ]
+    for options in made:
+        with pytest.raises(
+            ConfigError, match=r"was made for 5 samples, and Padded has 7: its .* Make it for this"
+        ):
+            DataLoader(padded, **options)
+    with pytest.raises(
+        ConfigError, match=r"BalancedBatches was made for 5 samples, and range has 7"
+    ):
+        DataLoader(range(7), batch_sampler=BalancedBatches(costs, 2))
+
+
+def test_samples_that_would_count_twice_are_refused() -> None:
+    padded = Padded(list(range(7)))
+    theirs = torch.utils.data.DistributedSampler(padded, 2, 0)  # type: ignore[arg-type, var-annotated]
+    bucket = BucketBatchSampler([1] * 7, 2, num_replicas=2, rank=0, seed=1)
+    balanced = BalancedBatches([1] * 7, 2, world_size=2, rank=0, seed=1)
+    own = DistributedSampler(padded, 2, 0, even="repeat")
+    made: list[dict[str, Any]] = [{"sampler": theirs}, {"sampler": own}]
+    made += [{"batch_sampler": each} for each in (bucket, balanced)]
+    made.append({"batch_sampler": paddle.io.DistributedBatchSampler(padded, 2, 2, 0)})
+    for options in made:
+        with pytest.raises(ConfigError, match="marks none of them: Padded would count these twice"):
+            DataLoader(padded, **options)
+        DataLoader(padded.dataset, **options)
+    even = torch.utils.data.DistributedSampler(padded, 7, 0)  # type: ignore[arg-type, var-annotated]
+    assert len(DataLoader(padded, sampler=even)) == 1
+
+
+def test_a_padded_is_the_outermost_dataset() -> None:
+    padded = Padded(list(range(7)))
+    for outer in (
+        padded.map(str),
+        reader.Subset(padded, [0, 1]),
+        reader.Subset(padded.map(str), [0]),
+    ):
+        with pytest.raises(ConfigError, match=r"Padded is within .*: make it the outermost"):
+            DataLoader(outer)

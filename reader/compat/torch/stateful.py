@@ -223,30 +223,36 @@ class StatefulDataLoader(DataLoader[T_co]):
         parts = {"_current": None, "_ahead": None, "_begun": None, "_own_draws": own}
         return {**super().__getstate__(), **parts}
 
-    def state_dict(self, trained: int | None = None) -> dict[str, Any]:
-        """Return the position: after the last batch that the newest iterator delivered.
+    if TYPE_CHECKING:  # a subclass may override it with torchdata's arguments, which are none
 
-        `trained`: after so many batches of its epoch instead; see `reader.DataLoader`.
+        def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]: ...  # noqa: D102
 
-        JSON can hold it if it can hold the user's own states. Before the first batch of an epoch,
-        with workers and a dataset or an iterator that has a state, it waits until each worker has
-        begun, and before the first `iter()` it begins the epoch, which that `iter()` returns.
-        Otherwise it blocks on nothing and starts nothing.
+    else:
 
-        Raises:
-            RuntimeError: a worker died, or did not begin within `timeout`.
-            ConfigError: the position after `trained` batches is not known.
-        """
-        if self._saved is not None:
-            check_begun(trained, self._saved.steps, self._epoch)
-            return copy.deepcopy(self._saved.state)
-        if self._current is None or self._ahead is not None:
-            check_begun(trained, 0, self._epoch)
-        if self._ahead is not None:
-            return copy.deepcopy(self._ahead.state)
-        if self._current is None and self._begins_for_state:
-            return self._begin_ahead()
-        return self._state_now(trained)
+        def state_dict(self, trained=None):
+            """Return the position: after the last batch that the newest iterator delivered.
+
+            `trained`: after so many batches of its epoch instead; see `reader.DataLoader`.
+
+            JSON can hold it if it can hold the user's own states. Before the first batch of an
+            epoch, with workers and a dataset or an iterator that has a state, it waits until each
+            worker has begun, and before the first `iter()` it begins the epoch, which that `iter()`
+            returns. Otherwise it blocks on nothing and starts nothing.
+
+            Raises:
+                RuntimeError: a worker died, or did not begin within `timeout`.
+                ConfigError: the position after `trained` batches is not known.
+            """
+            if self._saved is not None:
+                check_begun(trained, self._saved.steps, self._epoch)
+                return copy.deepcopy(self._saved.state)
+            if self._current is None or self._ahead is not None:
+                check_begun(trained, 0, self._epoch)
+            if self._ahead is not None:
+                return copy.deepcopy(self._ahead.state)
+            if self._current is None and self._begins_for_state:
+                return self._begin_ahead()
+            return self._state_now(trained)
 
     @property
     def _begins_for_state(self) -> bool:
