@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 
 from reader.data.batch_sampler import NoBatching
-<<<<<<< HEAD
-from reader.data.bucket_batch_sampler import BucketBatchSampler
-from reader.data.distributed_batch_sampler import DistributedBatchSampler
-from reader.data.sampler import RandomSampler, SequenceSampler
-=======
 from reader.data.sampler import RandomSampler, SequenceSampler, check_facts
->>>>>>> 924fde5f1cef3b96e2c83e6cd474fa7b4bd7208d
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
 from reader.orders.base_sampler import LOAD, Batching, has_state, state_of
@@ -47,9 +41,6 @@ class SeekableOrder:
         self.origin = OrderOrigin(
             OrderKind.SEEKABLE, at, None if batching is None else batching.batch_size
         )
-        ranks = _ranks(batches)
-        if ranks is not None:
-            self.origin.fix({"ranks": ranks})
 
     def begin(self) -> Iterator[Any]:
         """Begin the order."""
@@ -92,14 +83,6 @@ class SeekableOrder:
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
         """Refuse a state that does not fit."""
-        ranks = _ranks(batches)
-        if ranks is not None and state.get("ranks", ranks) != ranks:
-            raise StateError(
-                f"the state was saved by {state['ranks']} ranks, and {type(batches).__name__} is"
-                f" divided among {ranks} here: its batches would be others, and samples be lost or"
-                " come twice. Load it with as many ranks; DistributedSampler with batch_size=, and"
-                " BalancedBatches, go on with any number"
-            )
         drawer = _drawer(batches, batching)
         if "drawn" in state and (drawer is None or not isinstance(state["drawn"], dict)):
             raise StateError(
@@ -129,16 +112,8 @@ def _drawer(batches: Any, batching: Batching | None) -> Any:
     return source if has_state(source) else None
 
 
-<<<<<<< HEAD
-def _ranks(batches: Any) -> int | None:
-    """The number of ranks to which batches are dealt by number; None: another sampler."""
-    if isinstance(batches, DistributedBatchSampler):
-        return batches.nranks
-    return batches.num_replicas if isinstance(batches, BucketBatchSampler) else None
-=======
 def _has_facts(source: Any) -> bool:
     return hasattr(type(source), "order_facts")
->>>>>>> 924fde5f1cef3b96e2c83e6cd474fa7b4bd7208d
 
 
 def _from(items: Any, position: int) -> Iterator[Any]:

@@ -308,32 +308,6 @@ def test_ranks_of_another_world_size_are_reported() -> None:
         iter(torchs)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda ranks: DistributedBatchSampler(Indices(COUNT), 3, ranks, 0, shuffle=True, seed=4),
-        lambda ranks: BucketBatchSampler([1] * COUNT, 3, seed=4, num_replicas=ranks, rank=0),
-    ],
-    ids=["DistributedBatchSampler", "BucketBatchSampler"],
-)
-def test_batches_dealt_to_ranks_are_not_continued_by_another_number_of_ranks(made: Any) -> None:
-    def loader(ranks: int) -> Any:
-        return DataLoader(Indices(COUNT), batch_sampler=made(ranks))
-
-    begun = loader(2)
-    whole = [batch.tolist() for batch in begun]
-    begun.set_epoch(0)
-    next(iter(begun))
-    state = json.loads(json.dumps(begun.state_dict()))
-    with pytest.raises(StateError, match=r"saved by 2 ranks, and .* is divided among 3 here.*Dist"):
-        loader(3).load_state_dict(state)
-    again = loader(2)
-    again.load_state_dict(state)
-    assert [batch.tolist() for batch in again] == whole[1:]
-    del state["order"]["ranks"]  # of an older version
-    loader(3).load_state_dict(state)
-
-
 def test_a_long_order_opens_without_drawing_the_earlier_batches() -> None:
     count = 10**9
     loader = DataLoader(Indices(count), batch_size=64, shuffle=True, seed=1)
