@@ -188,9 +188,9 @@ class Documents(Dataset[dict[str, Array]]):
     ) -> None:
         """Copy pieces of documents to their places in flat arrays.
 
-        Piece k is tokens [begins[k], begins[k] + counts[k]) of document documents[k], and is
-        copied to out[field][places[k] : places[k] + counts[k]]. Of flat documents it is copied in
-        C, without the GIL; of listed ones each document is read once.
+        Piece k is the `counts[k]` tokens of document `documents[k]` from token `begins[k]` on, and
+        is copied to `out[field]` from `places[k]` on. Of flat documents it is copied in C, without
+        the GIL; of listed ones each document is read once.
 
         Args:
             documents: from 0, of each piece.

@@ -73,6 +73,19 @@ def test_a_program_prints_under_its_launcher_what_the_page_says(
 
 @pytest.mark.slow
 @of_launchers
+def test_the_loader_of_pytorchs_interface_takes_its_place(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code, printed = PROGRAMS[DDP]
+    assert printed
+    theirs = "from reader.compat.torch import StatefulDataLoader as DataLoader\nfrom reader import "
+    code = code.replace("from reader import DataLoader, ", theirs)
+    told = launch(code.replace(', "framework": "torch"', ""), tmp_path)
+    assert theirs in (tmp_path / "train.py").read_text(encoding="utf-8")
+    assert printed in told
+
+
+@pytest.mark.slow
+@of_launchers
 def test_a_training_that_two_ranks_began_is_continued_by_three(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     code, printed = PROGRAMS[DDP]

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = (ROOT / "tools/site/mkdocs.yml").read_text(encoding="utf-8")
 NAVIGATION = re.findall(r"\b([\w/-]+\.md)$", SETTINGS.partition("\nnav:\n")[2], re.MULTILINE)
 FOR_USERS = """bad-data checkpoints choosing cluster compatibility devices guide how-it-works index
-integrations profile recipes troubleshooting tutorial when-not""".split()
+integrations language-models many-ranks profile recipes troubleshooting tutorial
+when-not""".split()
 WIDEST = 100  # characters that the code column shows on a screen of 1280 px: site.css
 MADE = ["contributing.md", "changelog.md"]  # of files above docs/, while the site is built
 
