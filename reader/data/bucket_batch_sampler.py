@@ -18,7 +18,7 @@ import numpy.typing as npt
 from reader.checks import as_array, as_bool, as_int
 from reader.data.distributed_env import refuse_fresh_orders, world_and_rank
 from reader.data.fingerprint import digest_of
-from reader.data.padded import Even, as_even
+from reader.data.padded import Even, as_even, share_of
 from reader.data.sampler import SeededSampler
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -149,10 +149,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
 
     def __len__(self) -> int:
         """Return the number of batches of this rank."""
-        count = self._first_batches[-1]
-        if self.even == "drop":
-            return count // self.num_replicas
-        return (count + self.num_replicas - 1) // self.num_replicas
+        return share_of(self._first_batches[-1], self.num_replicas, self.even)
 
     def order_facts(self) -> dict[str, Any]:
         """Return what the batches depend on beside seed and epoch; states have it."""
