@@ -309,6 +309,26 @@ def test_a_subclass_with_its_own_getitem_is_asked_for_each_sample() -> None:
     assert found["last"].tolist() == [4, 8]
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float32])
+def test_a_loss_mask_of_any_type_is_padded_with_0(dtype: Any) -> None:
+    documents = [
+        {"tokens": np.arange(count) + 1, "loss_mask": (np.arange(count) % 2).astype(dtype)}
+        for count in (5, 2)
+    ]
+    row = PackedTokens(documents, 8, fields=["loss_mask", "targets"])[0]
+    assert row["loss_mask"].tolist() == [1, 0, 1, 0, 0, 1, 0, 0]
+    assert row["loss_mask"].dtype == dtype
+    (row,) = PackedTokens(documents, 8, fields=["loss_mask"], pad={"loss_mask": 1})
+    assert row["loss_mask"].tolist() == [0, 1, 0, 1, 0, 0, 1, 1]
+
+
+def test_a_mask_of_flags_is_not_padded_with_numbers() -> None:
+    documents = [{"tokens": [1], "loss_mask": [True]}]
+    for value in (2, 0.5, [0], "x"):
+        with pytest.raises(ConfigError, match=r"pad of the field 'loss_mask' is .* bool does no"):
+            PackedTokens(documents, 2, pad={"loss_mask": value})
+
+
 def test_batches_are_filled_by_indices_from_the_end_too() -> None:
     packed = PackedTokens(documents_of([5, 9, 3, 30]), 8, 1)
     out = {
