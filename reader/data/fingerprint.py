@@ -53,7 +53,7 @@ def fingerprint_of(dataset: Any, samples: int | None = None, depth: int = 0) -> 
     length = len(dataset) if hasattr(type(dataset), "__len__") else None
     facts: dict[str, Any] = {"kind": kind, "samples": length if samples is None else samples}
     inner = own_attribute(dataset, "dataset", None)
-    many = own_attribute(dataset, "datasets", ())
+    many = own_attribute(dataset, "datasets", None)
     if inner is dataset:
         return facts
     if depth < _DEEPEST and inner is not None:
