@@ -132,7 +132,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         for place in places:
             at = place * self.num_replicas + self.rank
             number = at % count
-            over = len(self._order) if at >= count and self.even == "pad" else 0
+            is_padding = at >= count and self.even == "pad"
             if order is not None:
                 number = order[number]
             bucket = bisect_right(self._first_batches, number) - 1
@@ -141,11 +141,12 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             last = min(first + size, most)
             begin = self._starts[bucket]
             if key is None:
-                yield (self._order[begin + first : begin + last] + over).tolist()
-                continue
-            if bucket not in within:
-                within[bucket] = Permutation(most, order_key(*key, part=bucket + 1))
-            yield (self._order[begin + within[bucket].take(first, last)] + over).tolist()
+                found = self._order[begin + first : begin + last]
+            else:
+                if bucket not in within:
+                    within[bucket] = Permutation(most, order_key(*key, part=bucket + 1))
+                found = self._order[begin + within[bucket].take(first, last)]
+            yield (found + self.sample_count if is_padding else found).tolist()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank."""
