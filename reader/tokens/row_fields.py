@@ -144,8 +144,6 @@ def _check_held(argument: str, field: str, value: Any, dtype: np.dtype[Any]) -> 
         elif dtype.kind in "iu":
             limits = np.iinfo(dtype)
             is_held = limits.min <= operator.index(value) <= limits.max and not is_flag(value)
-        elif dtype.kind == "b":
-            is_held = np.ndim(value) == 0 and value in (False, True)
         else:
             is_held = bool(np.can_cast(np.min_scalar_type(value), dtype)) and np.ndim(value) == 0
     except (TypeError, ValueError, OverflowError):
