@@ -49,6 +49,8 @@ class SeekableOrder:
 
     def open_at(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
         """Begin at a saved position."""
+        # behind the last batch no other is drawn, and `note_first` is not called
+        self.origin.fix({name: state[name] for name in ("drawn", "facts") if name in state})
         if "drawn" in state:
             self._drawer.load_state_dict(state["drawn"])
         if self._batching is None:

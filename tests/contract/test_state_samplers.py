@@ -322,6 +322,23 @@ def test_a_long_order_opens_without_drawing_the_earlier_batches() -> None:
                                                strict=False)]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_behind_the_last_batch_is_saved_again_before_anything_is_drawn(kind: str) -> None:
+    begun = make(kind)
+    count = len(lists(begun))
+    state = begun.state_dict(trained=count)
+    for _ in range(2):
+        again = make(kind)
+        again.load_state_dict(state)
+        batches = iter(again)
+        state = plain(kind, again.state_dict())
+        del batches
+    last = make(kind)
+    last.load_state_dict(state)
+    assert lists(last) == []
+    assert last.epoch == 1
+
+
 def test_batches_of_ranks_are_not_resumed_by_others() -> None:
     def loader(size: int = 4, ranks: int = 2, **options: Any) -> DataLoader:
         order = DistributedBatchSampler(Indices(COUNT), size, ranks, 0, **options)
