@@ -12,7 +12,7 @@ import os
 import posixpath
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 from reader.checks import as_bool, as_folder, as_int, described
 from reader.data.dataset import ShardedDataset
 from reader.data.fingerprint import digest_of, fingerprint_of
+from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, DatasetError, SampleIndexError
 from reader.images.compose import Compose
 from reader.images.encoded_image import require_decoders
@@ -208,9 +209,14 @@ class Shards(ShardedDataset[Any]):
 
     def __getitem__(self, index: int, /) -> Any:
         """Return the sample at `index`; a negative one counts from the end."""
-        return self.__getitems__([index])[0]
+        return self._read([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
+        """Read many samples; exists unless a subclass has a `__getitem__` of its own."""
+        return unless_overridden(self, Shards, self._read)
+
+    def _read(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples; those of one shard are read together, in the order of the file."""
         places = list(map(self._from_front, indices))
         rows = sorted(range(len(places)), key=places.__getitem__)

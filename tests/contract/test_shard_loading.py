@@ -255,3 +255,13 @@ def test_images_are_written_into_their_batch(workers: int, tmp_path: Path) -> No
     assert [images.shape for images, _ in batches] == [(5, 8, 6, 3)] * 2
     for images, labels in batches:
         assert (images[:, 0, 0] == labels[:, None] * [1, 2, 3]).all()
+
+
+def test_a_subclass_is_asked_for_its_samples(folder: Path) -> None:
+    class Doubled(Shards):
+        def __getitem__(self, index: int, /) -> Any:
+            return super().__getitem__(index)["n"] * 2
+
+    with DataLoader(Doubled(folder), batch_size=50) as loader:
+        found = np.concatenate(list(loader)).tolist()
+    assert found == [2 * n for n in range(sum(COUNTS))]
