@@ -462,6 +462,8 @@ def _check_padding(o: dict[str, Any], dataset: Any) -> None:
     given = [o["sampler"], o["batch_sampler"], _attributes(o["batch_sampler"]).get("sampler")]
     for each in given:
         own = _attributes(each)
+        if not own:
+            continue
         name, even, source = type(each).__name__, own.get("even"), own.get("dataset", dataset)
         if even == "pad" and not marks:
             raise ConfigError(

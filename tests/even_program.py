@@ -202,6 +202,53 @@ def of_failed_rank() -> dict[str, Any]:
     return {}
 
 
+class Gone(Stream):
+    """A stream that is gone on rank 1 when it is opened once more."""
+
+    is_gone = False
+
+    def __iter__(self) -> Any:
+        if self.rank == 1 and self.is_gone:
+            raise OSError("the stream is gone")
+        yield from super().__iter__()
+
+
+def of_failed_repeat() -> dict[str, Any]:
+    """The batch that one rank should repeat after a resume cannot be made: the others know."""
+    rank = dist.get_rank()
+    stream = Gone(rank, 24 - 16 * (rank == 1))
+    begun = reader.EvenSteps(reader.DataLoader(stream, batch_size=4), end="repeat")
+    steps = iter(begun)
+    for _ in range(4):
+        next(steps)
+    other = reader.EvenSteps(reader.DataLoader(stream, batch_size=4), end="repeat")
+    other.load_state_dict(begun.state_dict())
+    stream.is_gone = True
+    try:
+        list(other)
+    except Exception as error:
+        return {"error": type(error).__name__, "text": str(error).splitlines()[0]}
+    return {}
+
+
+def of_trained(end: str) -> dict[str, Any]:
+    """A state of what was trained, of ranks that have given some batches since."""
+    rank = dist.get_rank()
+
+    def steps() -> Any:
+        loader = reader.DataLoader(Stream(rank, 9 + 7 * rank), batch_size=4)
+        return reader.EvenSteps(loader, end=end)  # type: ignore[arg-type]
+
+    begun = steps()
+    whole = [_plain(step, end) for step in begun]
+    for trained in range(3):
+        other = steps()
+        other.load_state_dict(json.loads(json.dumps(begun.state_dict(trained))))
+        rest = [_plain(step, end) for step in other]
+        assert rest == whole[trained:], (rest, whole[trained:])
+    return {"steps": len(whole)}
+
+
 def of_nothing() -> dict[str, Any]:
     """A rank has nothing to repeat."""
     steps = reader.EvenSteps(reader.DataLoader(Stream(0, 4 * dist.get_rank())), end="repeat")
@@ -269,7 +316,10 @@ STREAMS: dict[str, Any] = {
     "pad": lambda: of_stream("pad", 2, [17, 9, 30]),
     "resumed, drop": lambda: of_resumed("drop"),
     "resumed, pad": lambda: of_resumed("pad"),
+    "trained, drop": lambda: of_trained("drop"),
+    "trained, pad": lambda: of_trained("pad"),
     "failed": of_failed_rank,
+    "failed repeat": of_failed_repeat,
     "nothing": of_nothing,
     "killed": of_killed,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from reader._core.plans.balance import cut, deal
 from reader.checks import as_array, as_bool, as_int, is_flag
+from reader.cores import local_ranks, usable_cores
 from reader.data.distributed_env import refuse_fresh_orders, world_and_rank
 from reader.data.padded import Even, as_even
 from reader.data.sampler import SeededSampler, check_facts
@@ -32,6 +34,7 @@ _Taken = tuple[tuple[int, int], ...]  # of an epoch, in turn: (ranks, steps that
 
 _WINDOW = 1 << 16
 _CHUNK = 1 << 20  # costs looked at together
+_PARTS = 8  # of the windows to count for each thread; windows that are counted first
 _HALVINGS = 14  # of the limits between which the best one lies
 _LARGEST = 2.0**53  # sums of whole numbers are exact below it
 # How far the order in which samples are dealt departs from costliest first: by up to that share of
@@ -158,21 +161,30 @@ class BalancedBatches(SeededSampler[list[int]]):
         """Return the number of batches of this rank in an epoch; the first call computes it."""
         return int(self.window_steps(self.world_size, self.window).sum())
 
-    def window_steps(self, ranks: int, window: int) -> npt.NDArray[np.int64]:
-        """Return how many steps each window has; kept, since all samples are looked at for it."""
+    def window_steps(self, ranks: int, window: int, numbers: Any = slice(None)) -> Any:
+        """Return how many steps some windows have; kept, since all their samples are looked at."""
         table = self._tables.get((ranks, window))
-        if table is None:
-            count = self.window_count(window)
-            table = np.empty(count, np.int64)
-            for number in range(count):
-                table[number] = self.steps_of(self.window_samples(number, window), ranks)
-            self._tables[ranks, window] = table
-        return table
+        if table is None:  # 0: not counted
+            table = self._tables[ranks, window] = np.zeros(self.window_count(window), np.int64)
+        missing = np.arange(len(table))[numbers][table[numbers] == 0]
 
-    def known_steps(self, number: int, ranks: int, window: int) -> int | None:
-        """Return how many steps a window has; None: they were not counted."""
+        def count(some: npt.NDArray[np.int64]) -> None:
+            for number in some.tolist():
+                table[number] = self.steps_of(self.window_samples(number, window), ranks)
+
+        if len(missing) * window < _CHUNK:
+            count(missing)
+        else:  # sorting and dealing release the GIL
+            threads = max(1, int(usable_cores() / local_ranks()))
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(count, np.array_split(missing, threads * _PARTS)))
+        return table[numbers]
+
+    def steps_in(self, number: int, ranks: int, window: int) -> int:
+        """Return how many steps one window has."""
         table = self._tables.get((ranks, window))
-        return None if table is None else int(table[number])
+        counted = 0 if table is None else int(table[number])
+        return counted or int(self.window_steps(ranks, window, np.array([number]))[0])
 
     def window_count(self, window: int) -> int:
         """Return how many windows there are; the last one takes what is left, too."""
@@ -188,13 +200,12 @@ class BalancedBatches(SeededSampler[list[int]]):
         """Return the costs of some samples."""
         return np.asarray(self.costs[samples], np.float64)
 
-    def _costliest_first(self, samples: _Samples) -> _Costs:
-        return -np.sort(-self.costs_of(samples))
+    def _least_steps(self, samples: _Samples, ranks: int) -> int:
+        return _least_steps(self.costs_of(samples), ranks, self.limit, self.padded)
 
     def steps_of(self, samples: _Samples, ranks: int) -> int:
         """Return how many steps some samples make."""
-        costs = self._costliest_first(samples)
-        steps = _least_steps(costs, ranks, self.limit, self.padded)
+        steps = self._least_steps(samples, ranks)
         if self.even == "drop" and steps * ranks > len(samples):
             return len(samples) // ranks
         return steps
@@ -266,8 +277,8 @@ class BalancedBatches(SeededSampler[list[int]]):
         dropped = 0
         if self.even == "drop":
             for number in np.flatnonzero((steps == sizes // ranks) & (sizes % ranks > 0)).tolist():
-                costs = self._costliest_first(self.window_samples(number, self.window))
-                if _least_steps(costs, ranks, self.limit, self.padded) > steps[number]:
+                samples = self.window_samples(number, self.window)
+                if self._least_steps(samples, ranks) > steps[number]:
                     dropped += int(sizes[number] % ranks)
         most = int(steps.sum()) * ranks * self.max_cost
         return {
@@ -338,11 +349,16 @@ class _Plan:
             place, steps = _Place(place.at + 1, None), steps - own
         if not steps or place.at >= self._count:
             return place, 0
-        table = self._batches.window_steps(ranks, self._window)
-        ends = np.cumsum(table[self._order.take(place.at, self._count)])
-        passed = int(np.searchsorted(ends, steps, "right"))
-        inside = steps - (int(ends[passed - 1]) if passed else 0)
-        return _Place(place.at + passed, None), inside
+        at, some = place.at, _PARTS
+        while at < self._count:  # in lots, so that no window far behind is looked at
+            numbers = self._order.take(at, min(at + some, self._count))
+            ends = np.cumsum(self._batches.window_steps(ranks, self._window, numbers))
+            passed = int(np.searchsorted(ends, steps, "right"))
+            steps -= int(ends[passed - 1]) if passed else 0
+            at, some = at + passed, some * 2
+            if passed < len(numbers):
+                break
+        return _Place(at, None), steps
 
     def after(self, place: _Place, ranks: int, steps: int) -> _Place:
         """Return the place at which so many ranks have taken so many steps."""
@@ -355,12 +371,11 @@ class _Plan:
         if place.at >= self._count:
             return None
         number, batches = self._order[place.at], self._batches
-        samples, steps = place.rest, None
-        if samples is None:
+        if place.rest is None:
             samples = batches.window_samples(number, self._window)
-            steps = batches.known_steps(number, ranks, self._window)
-        if steps is None:
-            steps = batches.steps_of(samples, ranks)
+            steps = batches.steps_in(number, ranks, self._window)
+        else:
+            samples, steps = place.rest, batches.steps_of(place.rest, ranks)
         samples = samples[Permutation(len(samples), self._key(number + 1)).take(0, len(samples))]
         dealt = _dealt(batches.costs_of(samples), steps * ranks, batches.limit, batches.padded)
         if dealt is None:  # some are dropped, and then each batch has one
@@ -380,22 +395,26 @@ class _Plan:
 
 
 def _least_steps(costs: _Costs, ranks: int, limit: float, padded: bool) -> int:
-    """Return in how many steps samples fit, of which the costliest come first.
+    """Return in how many steps samples fit, dealt costliest first.
 
     It is the least number, or near it: what fits a number of batches may not fit one more.
     """
     if padded:
         ends, totals = np.empty(len(costs), np.int64), np.empty(len(costs))
-        return max(1, -(-cut(costs, limit, ends, totals) // ranks))
-    costs = costs[: np.count_nonzero(costs)]
+        return max(1, -(-cut(-np.sort(-costs), limit, ends, totals) // ranks))
+    large = np.count_nonzero(costs > limit / 2)  # no two of them fit into one batch
+    paying, total = np.count_nonzero(costs), costs.sum()
+    low: int = max(1, math.ceil(total / limit / ranks), -(-large // ranks))
+    # A sample goes to the batch that costs least, which costs at most the mean of all. What the
+    # mean leaves room for fits whatever was dealt before: only what costs more need be dealt.
+    room = max(0, limit * (1 - 1e-9) - total / (low * ranks))
+    costs = -np.sort(-costs[costs > room])
     batch_of = np.empty(len(costs), np.int32)
 
     def fits(steps: int) -> bool:
         return deal(costs, limit, batch_of, np.empty(steps * ranks))
 
-    large = np.count_nonzero(costs > limit / 2)  # no two of them fit into one batch
-    low: int = max(1, math.ceil(costs.sum() / limit / ranks), -(-large // ranks))
-    most = max(low, -(-len(costs) // ranks))  # one sample each
+    most = max(low, -(-paying // ranks))  # one sample each
     high, stride = low, 1
     while high < most and not fits(high):
         low, high, stride = high + 1, min(most, high + stride), stride * 2

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from reader.checks import as_array, as_bool, as_int
 from reader.data.distributed_env import refuse_fresh_orders, world_and_rank
 from reader.data.fingerprint import digest_of
-from reader.data.padded import Even, as_even
+from reader.data.padded import Even, as_even, share_of
 from reader.data.sampler import SeededSampler
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -132,7 +132,7 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         for place in places:
             at = place * self.num_replicas + self.rank
             number = at % count
-            over = len(self._order) if at >= count and self.even == "pad" else 0
+            is_padding = at >= count and self.even == "pad"
             if order is not None:
                 number = order[number]
             bucket = bisect_right(self._first_batches, number) - 1
@@ -141,18 +141,16 @@ class BucketBatchSampler(SeededSampler[list[int]]):
             last = min(first + size, most)
             begin = self._starts[bucket]
             if key is None:
-                yield (self._order[begin + first : begin + last] + over).tolist()
-                continue
-            if bucket not in within:
-                within[bucket] = Permutation(most, order_key(*key, part=bucket + 1))
-            yield (self._order[begin + within[bucket].take(first, last)] + over).tolist()
+                found = self._order[begin + first : begin + last]
+            else:
+                if bucket not in within:
+                    within[bucket] = Permutation(most, order_key(*key, part=bucket + 1))
+                found = self._order[begin + within[bucket].take(first, last)]
+            yield (found + self.sample_count if is_padding else found).tolist()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank."""
-        count = self._first_batches[-1]
-        if self.even == "drop":
-            return count // self.num_replicas
-        return (count + self.num_replicas - 1) // self.num_replicas
+        return share_of(self._first_batches[-1], self.num_replicas, self.even)
 
     def order_facts(self) -> dict[str, Any]:
         """Return what the batches depend on beside seed and epoch; states have it."""

@@ -16,7 +16,7 @@ from reader.checks import as_bool, as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.batch_sampler import batched
 from reader.data.distributed_env import world_and_rank
-from reader.data.padded import Even, as_even
+from reader.data.padded import Even, as_even, share_of
 from reader.data.sampler import as_sized, in_chunks
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError
@@ -144,7 +144,7 @@ class DistributedBatchSampler(Seekable[list[int]]):
 
     def _share(self, count: int) -> int:
         """Return how many of `count` samples each rank takes."""
-        return count // self.nranks if self.even == "drop" else -(-count // self.nranks)
+        return share_of(count, self.nranks, self.even)
 
     def _indices(self, count: int, order: Order | None, first: int) -> Iterator[int]:
         """Yield the dataset indices of this rank from its `first` on, one block after the other."""

@@ -13,7 +13,7 @@ from itertools import chain
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
 from reader.data.distributed_env import world_and_rank
-from reader.data.padded import Even, as_even
+from reader.data.padded import Even, as_even, share_of
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
 from reader.errors import ConfigError
@@ -181,5 +181,4 @@ class DistributedSampler(SeededSampler[int]):
 
     def _share(self, count: int) -> int:
         """Return how many of `count` places each rank takes."""
-        count = max(count, 0)
-        return count // self.num_replicas if self.drop_last else -(-count // self.num_replicas)
+        return share_of(max(count, 0), self.num_replicas, self.even)

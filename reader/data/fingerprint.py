@@ -57,7 +57,7 @@ def fingerprint_of(dataset: Any, samples: int | None = None, depth: int = 0) -> 
     if bases:
         facts["bases"] = bases
     inner = own_attribute(dataset, "dataset", None)
-    many = own_attribute(dataset, "datasets", ())
+    many = own_attribute(dataset, "datasets", None)
     if inner is dataset:
         return facts
     if depth < _DEEPEST and inner is not None:

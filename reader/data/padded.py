@@ -14,7 +14,7 @@ from reader.data.dataset import Dataset
 from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 
-__all__ = ["Even", "Padded", "as_even", "index_limit"]
+__all__ = ["Even", "Padded", "as_even", "index_limit", "share_of"]
 
 Even = Literal["drop", "repeat", "pad"]
 _EVEN = ("drop", "repeat", "pad")
@@ -38,6 +38,11 @@ def as_even(even: Any, drop_last: bool = False, dataset: Any = None) -> Even:
             f"drop_last=True drops what is over, and even={even!r} does not. Pass one of them"
         )
     return even  # type: ignore[return-value]
+
+
+def share_of(count: int, ranks: int, even: Even) -> int:
+    """Return how many of `count` samples or batches each rank takes, so that all take as many."""
+    return count // ranks if even == "drop" else -(-count // ranks)
 
 
 class Padded(Dataset[Any]):

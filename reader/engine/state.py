@@ -18,7 +18,7 @@ from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
 from reader.data.fingerprint import are_alike, fingerprint_of, told_differences
-from reader.engine.plain_state import REMEDY, check_plain
+from reader.engine.plain_state import REMEDY, check_plain, plain_copy
 from reader.engine.progress import Progress
 from reader.engine.trail import Reached
 from reader.engine.worker_cursors import WorkerCursor, WorkerCursors
@@ -278,7 +278,7 @@ class LoaderState:
         if self._data is None or self._data[0] != length:
             self._data = length, fingerprint_of(config.dataset)
         return {
-            "data": copy.deepcopy(self._data[1]),
+            "data": plain_copy(self._data[1]),
             "length": length,
             "batch_size": None if own else config.batch_size,
             "batch_sampler": type(batch_sampler).__qualname__ if own else None,

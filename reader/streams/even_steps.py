@@ -99,8 +99,8 @@ class EvenSteps:
         batches = iter([] if self._has_ended else self.loader)
         self._is_held, self._next_epoch = False, None
         while True:
-            drawn = self._drawn(batches, ask)
-            filler = drawn or filler or ([] if self.end == "drop" else self._first_again())
+            drawn = self._drawn(batches, filler, ask)
+            filler = drawn or filler
             told = _agreement(ask, bool(drawn), bool(filler))
             if told.failed is not None:
                 raise DatasetError(
@@ -119,11 +119,21 @@ class EvenSteps:
             yield (filler[0], counts) if self.end == "pad" else filler[0]
         self._finish(bool(drawn))
 
-    def _drawn(self, batches: Iterator[Any], ask: Callable[[list[int]], list[int]]) -> list[Any]:
-        """Return a list of the next batch; empty: there is none. Tells the others of exceptions."""
+    def _drawn(
+        self,
+        batches: Iterator[Any],
+        filler: list[Any],
+        ask: Callable[[list[int]], list[int]],
+    ) -> list[Any]:
+        """Return a list of the next batch; empty: there is none. Tells the others of exceptions.
+
+        Where there is none, and none was given before, it adds to `filler` the one to repeat.
+        """
         self._is_held = not self._has_ended
         try:
             drawn = [] if self._has_ended else list(islice(batches, 1))
+            if not drawn and not filler and self.end != "drop":
+                filler += self._first_again()
         except Exception:
             self._is_held = False
             _agreement(ask, has=True, can_fill=True, failed=True)
@@ -149,24 +159,32 @@ class EvenSteps:
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; see `DataLoader.set_epoch`."""
+        self._method("set_epoch")(epoch)
         self._is_held, self._has_ended, self._next_epoch = False, False, None
-        self.loader.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: int | None = None) -> dict[str, Any]:
         """Return the position after the last batch that was given.
 
         Each rank saves and loads its own.
 
+        Args:
+            trained: return the position after so many batches of the loader; see
+                `DataLoader.state_dict`. What is given again comes after the last of them.
+
         Raises:
-            StateError: a batch was drawn, and the others did not answer: it was not given.
+            StateError: a batch was drawn, and the others did not answer: it was not given; or the
+                loader has no state.
         """
+        state_of = self._method("state_dict")
+        if trained is not None:
+            return {"loader": state_of(trained), "has_ended": False, "next_epoch": None}
         if self._is_held:
             raise StateError(
                 "the ranks were interrupted while they agreed on a step: its batch was drawn and"
                 " not given. Save a state between two steps"
             )
         return {
-            "loader": self.loader.state_dict(),
+            "loader": state_of(),
             "has_ended": self._has_ended,
             "next_epoch": self._next_epoch,
         }
@@ -185,10 +203,20 @@ class EvenSteps:
                 f" {got(state)}. Pass what its state_dict() returned; a loader's own state goes to"
                 " the loader"
             )
-        self.loader.load_state_dict(state["loader"])
+        self._method("load_state_dict")(state["loader"])
         if epoch is not None:
             self.loader.set_epoch(epoch)
         self._is_held, self._has_ended, self._next_epoch = False, ended, epoch
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        """Return a method of the loader. StateError: it has none of that name."""
+        if not has_method(self.loader, name):
+            raise StateError(
+                f"the loader of this EvenSteps has no {name}, got {got(self.loader)}. Pass a"
+                " DataLoader, or a StatefulDataLoader"
+            )
+        found: Callable[..., Any] = getattr(self.loader, name)
+        return found
 
 
 def _agreement(

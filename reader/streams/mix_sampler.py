@@ -19,6 +19,7 @@ from reader.checks import as_int
 from reader.data.distributed_env import world_and_rank
 from reader.data.distributed_sampler import DistributedSampler
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
+from reader.files import open_regular
 from reader.streams.mix_schedule import MixPlan, ScheduleEntry
 from reader.streams.mix_weights import changed_entries, is_schedule
 from reader.streams.mixed_dataset import Mix
@@ -317,7 +318,7 @@ def _as_file(path: Any, mix: Mix) -> Path:
     """Return the path of a file of changes. ConfigError: it cannot be read."""
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigTypeError(f"changes must be the path of a JSON file, got {got(path)}")
-    found = Path(path)
+    found = Path(path).expanduser().absolute()  # the program may change its folder
     try:
         _read(found, mix)
     except ConfigError:
@@ -337,7 +338,8 @@ def _read(path: Path, mix: Mix) -> list[ScheduleEntry]:
         OSError, ValueError: it cannot be read as JSON.
         ConfigError, ConfigTypeError: it has no changes of such a mix.
     """
-    entries = json.loads(path.read_text("utf-8"))
+    with open(path, encoding="utf-8", opener=open_regular) as file:
+        entries = json.load(file)
     if not isinstance(entries, list):
         raise ConfigTypeError(
             f"'{path}' must have a list of [sample, weights], got {got(entries)}. [] has no changes"

@@ -220,6 +220,14 @@ class Mix(Dataset[Any]):
             )
         return None
 
+    def __with_cache__(self, what: str | None, **options: Any) -> None:
+        """Refuse a cache of an order that changes with the epoch; see `reader.cache`."""
+        if self._seed is not None:
+            raise ConfigError(
+                "a Mix with a seed has other samples at its places in each epoch, and a cache keeps"
+                " those of one: cache its sources, Mix([reader.cache(source, ...), ...])"
+            )
+
     def plan_of(self, entries: list[ScheduleEntry]) -> MixPlan:
         """Return the plan with these entries. ConfigError: `stop` waits for what never comes."""
         return MixPlan(entries, self._lengths, self.stop, self._limit, self.names)

@@ -19,7 +19,7 @@ from reader.data.dataset import Dataset
 from reader.data.fingerprint import digest_of
 from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
-from reader.formats.token_file import as_integers
+from reader.formats.token_file import as_integers, check_as_dtype
 from reader.shards.index import refuse_twice
 from reader.shards.shards import Origin
 from reader.sharing.shared_table import table_class
@@ -201,15 +201,21 @@ class Documents(Dataset[dict[str, Array]]):
                 wider than those of the documents.
 
         Raises:
-            ConfigError: an array has a type that the field does not become.
+            ConfigError: an array has a type that does not hold the field's values.
             SampleIndexError: a piece lies outside of its document or of `out`; nothing was copied.
             DatasetError: a document cannot be read, or is not as it was.
         """
-        for name in out:
-            if name not in self._held.fields:
+        for name, array in out.items():
+            dtype = self._held.fields.get(name)
+            if dtype is None:
                 raise ConfigError(
                     f"the documents have no field {name!r}, but {', '.join(self._held.fields)}"
                 )
+            if dtype == array.dtype:
+                continue
+            if dtype.kind not in "iu" or array.dtype.kind not in "iu":
+                raise ConfigError(f"the field {name!r} of {dtype} cannot become {array.dtype}")
+            check_as_dtype(dtype, array.dtype)
         self._held.gather(documents, begins, counts, places, out)
 
     def origin(self, index: int) -> Origin:

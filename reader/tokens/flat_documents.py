@@ -203,10 +203,6 @@ class FlatDocuments:
             return
         for name, array in out.items():
             bad = self._sources[name].gather(documents, begins, counts, places, array)
-            if bad == -2:
-                raise ConfigError(
-                    f"the field {name!r} of {self.fields[name]} cannot become {array.dtype}"
-                )
             if bad >= 0:
                 raise outside(bad, documents, begins, counts, places, self.lengths, array)
 
@@ -248,8 +244,9 @@ def in_memory(source: Any, mark: Mark | None, asked: TokenFields) -> FlatDocumen
     if isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype.kind in "iu":
         if mark is None:
             raise ConfigError(
-                "an array of tokens with one axis needs document_end= or document_begin=: the token"
-                " that ends, or begins, each document. As one document pass [array]"
+                "an array of tokens with one axis needs reader.Documents(array, document_end=) or"
+                " document_begin=: the token that ends, or begins, each document. As one document"
+                " pass [array]"
             )
         tokens = asked.document(source, 0)[TOKENS]
         mark.check(tokens.dtype, "the array")
@@ -368,7 +365,7 @@ def _required(mark: Mark | None, path: str) -> Mark:
     if mark is None:
         raise ConfigError(
             f"'{path}' is a flat file of tokens, which does not say where its documents end: pass"
-            " document_end=, the token that ends each, or document_begin="
+            " reader.Documents(path, document_end=), the token that ends each, or document_begin="
         )
     return mark
 

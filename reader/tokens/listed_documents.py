@@ -101,7 +101,7 @@ class TokenFields:
                 raise ConfigError(
                     f"the field {name!r} of document {number:,} has {len(array):,} values, and its"
                     f" tokens are {count:,}: they must be as many. Name the fields that belong to"
-                    " tokens by fields="
+                    " tokens by reader.Documents(source, fields=)"
                 )
         return found
 
@@ -121,7 +121,8 @@ class TokenFields:
                     raise ConfigError(
                         f"document {number:,} has the fields {', '.join(map(repr, sample))}, and"
                         " none is 'tokens' or 'input_ids': name the one that has the tokens by"
-                        " tokens="
+                        " reader.Documents(source, tokens=), or turn text into tokens by python -m"
+                        " reader tokens"
                     )
             values = {TOKENS: self._field(sample, self._tokens, number)}
             if self._others is None:
@@ -151,7 +152,8 @@ class TokenFields:
             if name not in self._seen and _is_list(sample[name]):  # type: ignore[operator]
                 raise ConfigError(
                     f"document {number:,} has the field {name!r}, which the first one has not: give"
-                    " it to all, or name the fields that you want by fields=; [] has tokens alone"
+                    " it to all, or name those that you want by reader.Documents(source, fields=);"
+                    " [] has tokens alone"
                 )
 
     def _field(self, sample: Any, name: str, number: int) -> Any:

@@ -17,7 +17,7 @@ from reader._core.tokens.packing import lay_out, move_on
 from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
-from reader.data.fingerprint import digest_of
+from reader.data.fingerprint import digest_of, fingerprint_of
 from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.tokens.documents import Documents
@@ -48,13 +48,15 @@ class PackedTokens(ShardedDataset[Any]):
 
     * `positions`, int32: the place of each token in its document or piece of one, from 0;
     * `segments`, int32: the number of the document in the row, from 0; -1 is padding;
-    * `targets`: the token that follows in the same document, also where another row has it, or
-      none; `ignore_index` at the document's end and in padding;
-    * `loss_mask`: with targets, whether the target of each place counts. A field of that name says
-      which tokens of a document are learned: with targets it is moved as they are;
+    * `targets`: the next token of the same document, even if it lies in another row;
+      `ignore_index` at the document's end and in padding;
+    * `loss_mask`: with targets, whether the target of each place counts. A field of that name in
+      the documents says which of their tokens are learned; with targets it is moved on by one, as
+      they are;
     * `cu_seqlens`, int32, *shape* (n,): where each document begins, then where the padding does,
-      and `length` for the rest: sequences for attention of variable length. n is one for all rows:
-      sequences without tokens fill it up;
+      and `length` for the rest: sequences for attention of variable length. n is the same for all
+      rows, and sequences without tokens fill it up. Another PackedTokens may have another n: for a
+      `Mix` of both append `length` until they are alike, by `map`;
     * `longest`, int32: the tokens of the longest of these sequences.
 
     With a seed a window has runs of documents from everywhere, and in each epoch other documents
@@ -74,7 +76,7 @@ class PackedTokens(ShardedDataset[Any]):
         cu_seqlens: whether it has `cu_seqlens` and `longest`.
         strategy: "best_fit", or "wrapped": documents lie one after the other and are cut wherever
             a row is full, so that only the last row is padded.
-        window: how many documents are packed together, in runs of 128.
+        window: how many documents are packed together; above 128 in whole runs of 128 neighbours.
         fields: names of all that a row has, in the place of the three before, such as ["tokens",
             "targets"]; None: the documents' fields, positions, segments, and what is asked for.
         as_dtype: of tokens and targets; or a dict by field. None: as in the documents. As in
@@ -186,7 +188,8 @@ class PackedTokens(ShardedDataset[Any]):
             "seed": self._seed,
             "documents": self.counts["documents"],
             "tokens": self.counts["tokens"],
-            "rows": digest_of(self._starts),  # by window: no length need be read
+            "rows": digest_of(self._starts),  # by window
+            "of": fingerprint_of(self.documents),
         }
 
     @property
@@ -211,6 +214,14 @@ class PackedTokens(ShardedDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0, in whose way documents are packed with a seed."""
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+
+    def __with_cache__(self, what: str | None, **options: Any) -> None:
+        """Refuse a cache of rows that change with the epoch; see `reader.cache`."""
+        if self._seed is not None:
+            raise ConfigError(
+                "PackedTokens with a seed packs other rows in each epoch, and a cache keeps those"
+                " of one: cache what the documents come from, or pass no seed"
+            )
 
     def __getitem__(self, index: int, /) -> dict[str, Any]:
         """Return the row at `index`; a negative one counts from the end."""
@@ -237,7 +248,7 @@ class PackedTokens(ShardedDataset[Any]):
         """Write rows into the arrays of a batch, each with one more axis than in a row."""
         for index in (indices.min(), indices.max()):
             self._row(int(index))
-        self._write(indices, out)
+        self._write(indices % self._count, out)
 
     def origin(self, index: int) -> list[tuple[int, int, int]]:
         """Return what a row is packed of: by piece the document, its first token, and how many."""

@@ -139,11 +139,11 @@ def _check_names(argument: str, names: Any, known: Mapping[str, Any]) -> None:
 def _check_held(argument: str, field: str, value: Any, dtype: np.dtype[Any]) -> None:
     """Raise ConfigError where a field does not hold the value of its padding."""
     try:
-        if dtype.kind in "iu":
+        if dtype.kind == "b":
+            is_held = np.ndim(value) == 0 and value in (0, 1)
+        elif dtype.kind in "iu":
             limits = np.iinfo(dtype)
             is_held = limits.min <= operator.index(value) <= limits.max and not is_flag(value)
-        elif dtype.kind == "b":
-            is_held = np.ndim(value) == 0 and value in (False, True)
         else:
             is_held = bool(np.can_cast(np.min_scalar_type(value), dtype)) and np.ndim(value) == 0
     except (TypeError, ValueError, OverflowError):

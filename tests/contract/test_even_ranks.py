@@ -79,12 +79,16 @@ def test_ranks_of_streams_of_unknown_length_end_together(ranks: int, tmp_path: P
                 assert told == {"numbers": own, "steps": steps, "epoch": epoch + 1}, case
     for rank, each in enumerate(found):
         assert "has no batch in this epoch" in each["nothing"]["text"]
-        error = each["failed"]
-        if rank == 1:
-            assert (error["error"], error["text"]) == ("ValueError", "sample 5 is damaged")
-        else:
-            assert error["error"] == "DatasetError"
-            assert error["text"].startswith("rank 1 failed before this step")
+        own = {"failed": ["ValueError", "sample 5 is damaged"]}
+        own["failed repeat"] = ["OSError", "the stream is gone"]
+        for case, raised in own.items():
+            error = each[case]
+            if rank == 1:
+                assert [error["error"], error["text"]] == raised
+            else:
+                assert error["error"] == "DatasetError"
+                assert error["text"].startswith("rank 1 failed before this step")
+        assert each["trained, drop"]["steps"] == 3
         assert each["resumed, drop"]["steps"] == 3
         assert each["resumed, pad"]["steps"] == (4 if ranks == 2 else 6)
 
@@ -179,6 +183,13 @@ def test_a_state_of_one_rank_is_that_of_its_loader() -> None:
     for damaged in (None, {}, state["loader"]):
         with pytest.raises(StateError, match="state of EvenSteps is a dict with 'loader'"):
             other.load_state_dict(damaged)
+
+
+def test_loaders_without_a_state_are_named() -> None:
+    steps = EvenSteps([[1]])
+    for call in (steps.state_dict, lambda: steps.set_epoch(1), lambda: steps.state_dict(1)):
+        with pytest.raises(StateError, match=r"the loader of this EvenSteps has no .*got \[\[1"):
+            call()
 
 
 @pytest.mark.parametrize("loader", ["text", 3, iter([1]), list])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import random
 import subprocess
@@ -427,6 +428,26 @@ def test_half_a_file_is_read_again_later(file: Path) -> None:
         write(file, [[160, [0, 0, 1]]])
         found += numbers_of(iterator)
     assert found == sequence_of([([0, 0, 1], 160)])
+
+
+def test_a_relative_file_is_read_again_from_another_folder(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    write(file, [])
+    iterator = iter(MixSampler(mix_of(), changes=file.name, every=10))
+    found = [next(iterator) for _ in range(5)]
+    monkeypatch.chdir("/")
+    write(file, [[160, [0, 0, 1]]])
+    other = MixSampler(mix_of())
+    other.change_weights([0, 0, 1], at=160)
+    assert found + list(iterator) == list(other)
+
+
+def test_a_file_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "changes.json")
+    with pytest.raises(ConfigError, match=r"cannot be read as JSON: .*a pipe"):
+        MixSampler(mix_of(), changes=tmp_path / "changes.json")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from reader import BalancedBatches, ConfigError, ConfigTypeError, DataLoader, StateError, share
 from reader._core.plans.balance import cut, deal
+from reader.data import balanced_batches
+from reader.data.balanced_batches import _least_steps
 
 SPEECH = np.clip(np.random.default_rng(5).lognormal(2.2, 0.7, 3000), 0.5, 30.0)
 
@@ -304,6 +307,54 @@ def test_bad_arguments_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=match):
         BalancedBatches(costs, max_cost, **{"seed": 1, **options})
+
+
+@given(costs=costs_of(0), ranks=st.integers(1, 6), factor=st.floats(1, 30))
+def test_steps_are_those_of_dealing_every_sample(
+    costs: list[Any], ranks: int, factor: float
+) -> None:
+    """Those that fit in any case are not dealt where steps are only counted."""
+    limit = max(costs) * factor * (1 + 1e-9)
+    found = np.array(costs, float)
+    paying = -np.sort(-found[found > 0])
+    given = np.empty(len(paying), np.int32)
+    large = int(np.count_nonzero(paying > limit / 2))
+    least = max(1, math.ceil(found.sum() / limit / ranks), -(-large // ranks))
+    steps = _least_steps(found, ranks, limit, False)
+    assert deal(paying, limit, given, np.empty(steps * ranks))
+    assert steps == least or not deal(paying, limit, given, np.empty((steps - 1) * ranks))
+
+
+@pytest.mark.parametrize("even", ["repeat", "drop"])
+def test_windows_are_counted_side_by_side_and_only_up_to_the_position(
+    even: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = np.random.default_rng(1).integers(1, 40, 3000)
+
+    def made() -> BalancedBatches:
+        return BalancedBatches(costs, 200, window=20, seed=1, rank=1, world_size=2, even=even)
+
+    whole, length = list(made()), len(made())
+    assert len(whole) == length
+    counted: list[int] = []
+    count = BalancedBatches.steps_of
+
+    def noted(self: BalancedBatches, samples: Any, ranks: int) -> int:
+        counted.append(len(samples))
+        return count(self, samples, ranks)
+
+    monkeypatch.setattr(BalancedBatches, "steps_of", noted)
+    resumed = made()
+    assert next(resumed.iter_from(5)) == whole[5]
+    assert len(counted) < 20
+    for position in (40, length // 2, length - 1):
+        assert list(resumed.iter_from(position)) == whole[position:]
+    assert list(resumed.iter_from(length)) == []
+    assert len(counted) == 150
+    monkeypatch.setattr(balanced_batches, "_CHUNK", 200)
+    monkeypatch.setattr(balanced_batches, "usable_cores", lambda: 3.5)
+    assert len(made()) == length
+    assert len(counted) == 300
 
 
 def test_costs_may_be_a_tensor_that_requires_a_gradient() -> None:

@@ -172,7 +172,7 @@ def test_lists_of_tokens_in_shards_are_documents(tmp_path: Path, kind: str) -> N
         documents = Documents(source)
         assert documents.fields == {"tokens": np.dtype("int64"), "mask": np.dtype("int64")}
         assert lists_of(documents) == [each["input_ids"] for each in rows()]
-        out = gathered(documents, [(49, 0, 2), (3, 1, 3)], {"mask": "int32", "tokens": "int64"})
+        out = gathered(documents, [(49, 0, 2), (3, 1, 3)], {"mask": "int64", "tokens": "int64"})
         assert out["tokens"].tolist() == [49, 49, 99, 3, 3, 3, 99]
         assert out["mask"].tolist() == [1, 1, 99, 1, 1, 1, 99]
     assert documents.origin(26).position == 1

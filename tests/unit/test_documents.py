@@ -87,7 +87,8 @@ def test_gather_copies_any_pieces_of_any_source_into_any_wider_type(
         number = data.draw(st.integers(0, len(source) - 1))
         begin = data.draw(st.integers(0, len(source[number])))
         pieces.append((number, begin, data.draw(st.integers(0, len(source[number]) - begin))))
-    found = gathered(documents, pieces, {"tokens": out})["tokens"].tolist()
+    wider = out if np.can_cast(dtype, out) else dtype
+    found = gathered(documents, pieces, {"tokens": wider})["tokens"].tolist()
     assert found == [token for n, b, c in pieces for token in [*source[n][b : b + c], 99]]
 
 
@@ -283,7 +284,7 @@ def test_workers_give_the_documents_in_order(tmp_path: Path, kind: str) -> None:
     [
         ([], {}, "there is no document: the list is empty"),
         (Listed([]), {}, "there is no document: .* is empty"),
-        (np.arange(3), {}, r"needs document_end= or document_begin=.*pass \[array\]"),
+        (np.arange(3), {}, r"needs reader.Documents\(array, document_end=\) or.*pass \[array\]"),
         (np.arange(3), {"document_end": 9}, "document_end=9 is nowhere in the array"),
         (np.arange(3), {"document_end": 1, "document_begin": 1}, "say the same twice"),
         (np.arange(3), {"document_end": -(2**70)}, "document_end must be"),
@@ -305,7 +306,7 @@ def test_workers_give_the_documents_in_order(tmp_path: Path, kind: str) -> None:
             {},
             "the field 'm' of document 1 has 1 values, and its tokens are 2",
         ),
-        ([{"tokens": [1], "m": [1, 2]}], {}, "has 2 values, and its tokens are 1.*by fields="),
+        ([{"tokens": [1], "m": [1, 2]}], {}, "has 2 values, and its tokens are 1.*, fields="),
         (Listed([[1]]), {"lengths": [1, 2]}, "lengths are 2, and the documents are 1"),
         (Listed([[1]]), {"lengths": [-1]}, "lengths must be integers from 0 on"),
         (Listed([[1]]), {"lengths": [1.5]}, "lengths must be integers from 0 on"),
@@ -323,7 +324,7 @@ def test_workers_give_the_documents_in_order(tmp_path: Path, kind: str) -> None:
         (
             [{"tokens": [1]}, {"tokens": [2], "loss_mask": [1]}],
             {},
-            r"document 1 has the field 'loss_mask', which the first one has not.*by fields=",
+            r"document 1 has the field 'loss_mask', which the first one has not.*, fields=",
         ),
         ([[1], {"tokens": [2], "loss_mask": [1]}], {}, "document 1 has the field 'loss_mask'"),
     ],
@@ -370,7 +371,7 @@ def test_what_is_of_another_type_is_refused_by_name(
 
 def test_a_file_that_does_not_say_where_documents_end_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.bin", [[1, 2]])
-    with pytest.raises(ConfigError, match="does not say where its documents end: pass document_en"):
+    with pytest.raises(ConfigError, match=r"where its documents end: pass reader\.Documents"):
         Documents(path)
     with pytest.raises(ConfigError, match=r"document_end=7 is nowhere in '.*a\.bin'"):
         Documents(path, document_end=7)
@@ -411,6 +412,20 @@ def test_a_piece_outside_of_its_row_is_refused(kind: Any, place: int) -> None:
         documents.gather(one, one, one + 2, one + place, {"tokens": np.zeros(8, np.int64)})
     with pytest.raises(ConfigError, match="no field 'mask', but tokens"):
         documents.gather(one, one, one, one, {"mask": np.zeros(8, np.int64)})
+
+
+@pytest.mark.parametrize("kind", [list, Listed])
+def test_gather_refuses_an_array_that_does_not_hold_the_tokens(kind: Any) -> None:
+    documents = Documents(kind([[70_000]]))
+    zero = np.array([0], np.int64)
+    for dtype, message in (
+        ("int32", "must hold every token of int64, got int32"),
+        ("f8", "cannot"),
+    ):
+        out = {"tokens": np.zeros(1, dtype)}
+        with pytest.raises(ConfigError, match=message):
+            documents.gather(zero, zero, zero + 1, zero, out)
+        assert not out["tokens"].any()
 
 
 def test_an_index_outside_is_refused() -> None:

@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import reader
-from reader import ConfigError, ConfigTypeError, IterableDataset, Mix, Shards, TokenWindows
+from reader import ConfigError, ConfigTypeError, IterableDataset, Mix, Shards, TokenWindows, cache
 from reader.streams.mix_schedule import LinearSchedule, MixSchedule
 from tests.shard_files import make_tar
 from tests.streams import Items
@@ -586,6 +586,13 @@ def test_a_window_of_bytes_needs_the_bytes_of_a_source() -> None:
     del source.nbytes
     with pytest.raises(ConfigError, match="window='1kB' is a number of bytes, and Sharded has no"):
         Mix([source], seed=1, window="1kB")
+
+
+def test_an_order_that_changes_with_the_epoch_is_not_cached() -> None:
+    with pytest.raises(ConfigError, match=r"other samples at its places.*cache its sources"):
+        cache(Mix([range(3), range(3)], seed=1), memory="1MB")
+    assert cache(Mix([range(3), range(3)]), memory="1MB")[2] == 1
+    assert Mix([cache(range(3), memory="1MB"), range(3)], seed=1)[0] in range(3)
 
 
 def test_what_stop_waits_for_must_have_a_turn() -> None:

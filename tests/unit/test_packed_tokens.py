@@ -20,10 +20,12 @@ from reader import (
     DataLoader,
     DatasetError,
     Documents,
+    Mix,
     PackedTokens,
     SampleIndexError,
     ShardOrder,
     StateError,
+    cache,
 )
 from reader._core.tokens.packing import RowCounter, best_fit
 
@@ -141,6 +143,11 @@ def test_the_best_fit_is_that_of_its_definition(length: int, shares: list[float]
         assert counter.count(counts, np.arange(0, len(counts), 3), 3) == len(rests)
     most = max((int(b - a) for a, b in itertools.pairwise(firsts)), default=0)
     assert counter.most_pieces >= most
+
+
+def test_lengths_below_0_are_refused_before_they_are_counted() -> None:
+    with pytest.raises(ValueError, match="document 1 has -1 tokens"):
+        RowCounter(8, 0).count(np.array([1, -1, 2]), np.array([0]), 3)
 
 
 def test_rows_of_long_documents_are_found_without_a_list_of_them() -> None:
@@ -302,6 +309,64 @@ def test_a_subclass_with_its_own_getitem_is_asked_for_each_sample() -> None:
     assert found["last"].tolist() == [4, 8]
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float32])
+def test_a_loss_mask_of_any_type_is_padded_with_0(dtype: Any) -> None:
+    documents = [
+        {"tokens": np.arange(count) + 1, "loss_mask": (np.arange(count) % 2).astype(dtype)}
+        for count in (5, 2)
+    ]
+    row = PackedTokens(documents, 8, fields=["loss_mask", "targets"])[0]
+    assert row["loss_mask"].tolist() == [1, 0, 1, 0, 0, 1, 0, 0]
+    assert row["loss_mask"].dtype == dtype
+    (row,) = PackedTokens(documents, 8, fields=["loss_mask"], pad={"loss_mask": 1})
+    assert row["loss_mask"].tolist() == [0, 1, 0, 1, 0, 0, 1, 1]
+
+
+def test_a_mask_of_flags_is_not_padded_with_numbers() -> None:
+    documents = [{"tokens": [1], "loss_mask": [True]}]
+    for value in (2, 0.5, [0], "x"):
+        with pytest.raises(ConfigError, match=r"pad of the field 'loss_mask' is .* bool does no"):
+            PackedTokens(documents, 2, pad={"loss_mask": value})
+
+
+def test_batches_are_filled_by_indices_from_the_end_too() -> None:
+    packed = PackedTokens(documents_of([5, 9, 3, 30]), 8, 1)
+    out = {
+        "tokens": np.zeros((2, 8), np.int64),
+        "positions": np.zeros((2, 8), np.int32),
+        "segments": np.zeros((2, 8), np.int32),
+    }
+    packed.__fill_batch__(np.array([-1, 0]), out)
+    for row, index in enumerate((-1, 0)):
+        for name, values in packed[index].items():
+            assert out[name][row].tolist() == values.tolist()
+    with pytest.raises(SampleIndexError, match="index -9 is outside of 6 rows"):
+        packed.__fill_batch__(np.array([-9, 0]), out)
+
+
+def test_mixed_rows_have_cu_seqlens_of_one_length_by_a_map() -> None:
+    def alike(row: dict[str, Any]) -> dict[str, Any]:
+        more = (0, 8 - len(row["cu_seqlens"]))
+        return {"cu_seqlens": np.pad(row["cu_seqlens"], more, constant_values=8)}
+
+    packed = [
+        PackedTokens(documents_of(lengths), 8, fields=["cu_seqlens"]).map(alike)
+        for lengths in ([8], [2, 2, 2, 1])
+    ]
+    (batch,) = DataLoader(Mix(packed), batch_size=2)
+    assert batch["cu_seqlens"].tolist() == [[0] + [8] * 7, [0, 2, 4, 6, 7, 8, 8, 8]]
+
+
+def test_rows_that_change_with_the_epoch_are_not_cached() -> None:
+    documents = documents_of([5, 9, 3, 30])
+    with pytest.raises(ConfigError, match=r"packs other rows in each epoch.*cache what the docum"):
+        cache(PackedTokens(documents, 8, 1), memory="1MB")
+    packed = PackedTokens(documents, 8)
+    cached = cache(packed, memory="1MB")
+    for _ in range(2):
+        assert cached[0]["tokens"].tolist() == packed[0]["tokens"].tolist()
+
+
 def test_it_has_the_windows_of_shard_order() -> None:
     packed = PackedTokens(documents_of([3] * 1000), 9, 1, window=128)
     order = ShardOrder(packed, 0, window=100)
@@ -394,6 +459,7 @@ def test_a_state_tells_other_rows_apart() -> None:
     others = {
         "seed": PackedTokens(documents, 8, 2),
         "tokens": PackedTokens([*documents[:3], documents[3][:-1]], 8, 1),
+        "of.lengths": PackedTokens(documents[::-1], 8, 1),
         "strategy": PackedTokens(documents, 8, 1, strategy="wrapped"),
     }
     for fact, other in others.items():

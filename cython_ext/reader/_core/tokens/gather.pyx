@@ -61,8 +61,10 @@ cdef class TokenArrays:
                const int64_t[::1] counts, const int64_t[::1] places, out):
         """Copy pieces of documents to their places; see `Documents.gather`.
 
-        Returns -1, or the number of the first piece that does not fit; then nothing was copied. -2:
-        numbers of an array cannot become those of `out`.
+        Returns -1, or the number of the first piece that does not fit; then nothing was copied.
+
+        Raises:
+            ValueError: numbers of an array cannot become those of `out`.
         """
         cdef uint8_t[::1] content = out.view(np.uint8)
         cdef char* target = NULL
@@ -76,6 +78,8 @@ cdef class TokenArrays:
             k = self._checked(documents, begins, counts, places, room, kind)
             if k == -1:
                 self._copy(documents, begins, counts, places, target, kind, width)
+        if k == -2:
+            raise ValueError(f"numbers of these arrays cannot become {out.dtype}")
         return k
 
     cdef int64_t _checked(self, const int64_t[::1] documents, const int64_t[::1] begins,

@@ -115,6 +115,9 @@ cdef class RowCounter:
             lengths: of all documents, in tokens, 0 or more.
             begins: the first document of each of its runs.
             run: how many documents a run has; less at the end of `lengths`.
+
+        Raises:
+            IndexError, ValueError: there is no such document, or it has fewer than 0 tokens.
         """
         cdef int64_t full = 0, i, document, count, tokens
         cdef int64_t documents = lengths.shape[0]
@@ -126,6 +129,9 @@ cdef class RowCounter:
             for i in range(begins.shape[0]):
                 for document in range(begins[i], min(begins[i] + run, documents)):
                     tokens = count = lengths[document]
+                    if tokens < 0:
+                        with gil:
+                            raise ValueError(f"document {document} has {tokens} tokens")
                     self.tokens += tokens
                     if tokens > self.most_tokens:
                         self.most_tokens, self.longest = tokens, document
