@@ -40,7 +40,7 @@ def commands_of(code: str, folder: Path, options: str) -> list[list[str]]:
     python, address = [sys.executable, "-W", "ignore"], free_address()
     command = shlex.split(code.split("\n")[0].removeprefix("# ").partition(",")[0])
     if command[0] == "torchrun":
-        given = [f"--master-port={address.rpartition(':')[2]}", *shlex.split(options)]
+        given = shlex.split(options) or [f"--master-port={address.rpartition(':')[2]}"]
         return [[*python, "-m", "torch.distributed.run", *given, *command[1:]]]
     if "paddle.distributed.launch" in command:
         given = ["--backend", "gloo", "--log_dir", str(folder / "log")]
@@ -54,7 +54,9 @@ def launch(code: str, folder: Path, options: str = "") -> str:
     code = code.replace(INITIALIZE, f"import sys; {INITIALIZE}sys.argv[1], 2, int(sys.argv[2])")
     (folder / "train.py").write_text(code, encoding="utf-8")
     commands = commands_of(code, folder, options)
-    env = environment(PYTHONWARNINGS="ignore", JAX_PLATFORMS="cpu")
+    # Ranks that are started again would find addresses of dead ones in the launcher's store.
+    store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    env = environment(PYTHONWARNINGS="ignore", JAX_PLATFORMS="cpu", **store)
     run(commands, [env] * len(commands), folder, cwd=folder)
     return (folder / "0.log").read_text(encoding="utf-8", errors="replace")
 
@@ -114,7 +116,7 @@ def test_ranks_are_started_again_where_one_was_killed(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 """
     assert code.count(stepped) == 1
-    told = launch(code.replace(stepped, stepped + kill), tmp_path, "--max-restarts=1")
+    told = launch(code.replace(stepped, stepped + kill), tmp_path, "--standalone --max-restarts=1")
     assert "exitcode: -9" in told
     assert printed in told
 
