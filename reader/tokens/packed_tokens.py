@@ -60,8 +60,8 @@ class PackedTokens(ShardedDataset[Any]):
     * `longest`, int32: the tokens of the longest of these sequences.
 
     With a seed a window has runs of documents from everywhere, and in each epoch other documents
-    come together. `DataLoader(shuffle=True)` and `reader.ShardOrder` deal rows from a few windows
-    at a time, and divide them among ranks.
+    come together: call `loader.set_epoch(epoch)` before each. `DataLoader(shuffle=True)` and
+    `reader.ShardOrder` deal rows from a few windows at a time, and divide them among ranks.
 
     Args:
         documents: a `reader.Documents`, or what it takes: paths, or a sequence of arrays.
