@@ -574,7 +574,7 @@ class Engine(Finalized):
             StateError: the state is damaged, or that of another kind of loader. Nothing has changed
                 then.
         """
-        if grown not in (None, "next_epoch", "now"):
+        if not (grown is None or (isinstance(grown, str) and grown in ("next_epoch", "now"))):
             raise ConfigError(
                 f"grown must be 'next_epoch', 'now' or None, got {got(grown)}. It says when samples"
                 " join that the dataset has got since the state was saved"

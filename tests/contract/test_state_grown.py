@@ -88,6 +88,8 @@ def test_a_state_of_data_that_have_grown_asks_when_they_join() -> None:
         loader.load_state_dict(state)
     with pytest.raises(ConfigError, match="grown must be 'next_epoch', 'now' or None, got 'later'"):
         loader.load_state_dict(state, grown="later")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"grown must be .* got array"):
+        loader.load_state_dict(state, grown=np.zeros(2))  # type: ignore[arg-type]
     with pytest.raises(StateError, match="length was 50 when it was saved, and this loader has 40"):
         DataLoader(Indices(40), batch_size=4, shuffle=True, seed=1).load_state_dict(
             state, grown="now"
