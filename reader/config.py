@@ -425,6 +425,7 @@ _OF_FAILURES, _OF_HERE, _OF_INDICES = map(_concerning, (FAILURES, HERE, INDICES)
 
 
 _DEEPEST = 16  # datasets within datasets
+_WRAPPERS = ("reader", "torch", "paddle")
 _OF_ORDER = ("batch_sampler", "batch_size", "drop_last", "sampler", "shuffle")
 
 
@@ -451,6 +452,8 @@ def _check_padding(o: dict[str, Any], dataset: Any) -> None:
     """Refuse samplers that do not fit a dataset: in what they mark as padding, or in its length."""
     marks, kind, inner = hasattr(type(dataset), "padding_of"), type(dataset).__name__, dataset
     for _ in range(_DEEPEST):
+        if type(inner).__module__.partition(".")[0] not in _WRAPPERS:
+            break  # the user's: its attributes are not looked at, which would make a dict of them
         inner = _attributes(inner).get("dataset")
         if inner is None or marks:
             break

@@ -238,13 +238,14 @@ def test_metrics_are_served_on_this_machine_alone() -> None:
 
 
 def test_memory_of_batches_and_of_shared_data_has_no_name_in_any_folder() -> None:
-    def memory_files() -> dict[str, int]:
+    def memory_files() -> dict[tuple[str, int], int]:
         found = {}
         for link in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):  # that of the folder itself
                 name = str(link.readlink()).partition(" ")[0]
                 if "reader-" in name:
-                    found[name] = link.stat().st_nlink
+                    of = link.stat()
+                    found[name, of.st_ino] = of.st_nlink
         return found
 
     before = memory_files()
@@ -252,5 +253,6 @@ def test_memory_of_batches_and_of_shared_data_has_no_name_in_any_folder() -> Non
     with reader.DataLoader(shared, batch_size=4, num_workers=1) as loader:
         batches = iter(loader)
         next(batches)
-        found = {name: links for name, links in memory_files().items() if name not in before}
+        new = {key: links for key, links in memory_files().items() if key not in before}
+        found = {name: links for (name, _), links in new.items()}
         assert found == {"/memfd:reader-arena": 0, "/memfd:lodreader-shared": 0}

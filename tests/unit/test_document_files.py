@@ -210,10 +210,10 @@ def test_lengths_of_shards_are_kept_and_made_anew_for_files_that_changed(
     assert Documents(path, index=tmp_path / "kept").lengths.tolist() == [2, 1]
     assert len(list((tmp_path / "kept").iterdir())) == 2  # the shards' index, and the lengths
     asked: list[int] = []
-    fetch = Shards.__getitems__
+    fetch = Shards._read
     monkeypatch.setattr(
         Shards,
-        "__getitems__",
+        "_read",
         lambda self, indices: asked.extend(indices) or fetch(self, indices),
     )
     assert Documents(path, index=tmp_path / "kept").lengths.tolist() == [2, 1]
