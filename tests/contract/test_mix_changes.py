@@ -345,7 +345,8 @@ def test_a_copy_of_a_sampler_goes_on_by_itself() -> None:
     assert {source for source, _ in list(sampler)[16:]} == {0}
     assert (
         repr(sampler) == "MixSampler(960, dataset=Mix, num_replicas=1, rank=0, shuffle=False,"
-        " even='repeat', drop_last=False, num_samples=960, total_size=960, every=40)"
+        " even='repeat', drop_last=False, num_samples=960, total_size=960, first_padding=960,"
+        " every=40)"
     )
     loader.close()
 
