@@ -157,13 +157,11 @@ class Plan(abc.ABC):
         if not counts.all():
             documents, counts = documents[counts > 0], counts[counts > 0]
         if self._seed is not None:
-            order = self._order(len(documents), 2 * window + 1, epoch)
+            count = len(documents)
+            key = order_key(self._seed, epoch, 2 * window + 1)
+            order = Permutation(count, key).take(0, count)
             documents, counts = documents[order], counts[order]
         return documents, counts
-
-    def _order(self, count: int, part: int, epoch: int) -> Numbers:
-        assert self._seed is not None  # noqa: S101
-        return Permutation(count, order_key(self._seed, epoch, part)).take(0, count)
 
     def _window(self, window: int, epoch: int) -> Any:
         """Return what `_planned` made for a window; that of the newest windows is kept."""
@@ -247,9 +245,8 @@ class BestFitPlan(Plan):
     def pieces(self, rows: Numbers, epoch: int) -> Pieces:
         """Return the pieces of rows, which lie within the plan, in that order."""
         window_of = np.searchsorted(self.starts, rows, "right") - 1
-        numbers = sorted(set(window_of.tolist()))
-        windows = [self._window(number, epoch) for number in numbers]
-        which = window_of - window_of if len(numbers) == 1 else np.searchsorted(numbers, window_of)
+        numbers, which = np.unique(window_of, return_inverse=True)
+        windows = [self._window(number, epoch) for number in numbers.tolist()]
         places = rows - self.starts[window_of]
         found = pieces_of(windows, which, places, self._lengths, self.length, self._policy)
         return Pieces(*found)
