@@ -31,6 +31,7 @@ __all__ = [
     "holder_of",
     "kind_of",
     "locked",
+    "locked_folder",
     "new_file",
     "open_regular",
     "open_to_write",
@@ -150,6 +151,26 @@ def locked(
         if is_held:  # a process that was forked meanwhile would keep it
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def locked_folder(path: str | os.PathLike[str], patience_s: float) -> Iterator[int]:
+    """Hold the lock of a folder, which is made where it is not there; see `locked`.
+
+    Yields:
+        A descriptor of the folder.
+
+    Raises:
+        TimeoutError: another process holds it; the text names that one.
+        OSError: the folder cannot be made or opened.
+    """
+    os.makedirs(path, exist_ok=True)  # noqa: PTH103
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with locked(fd, patience_s):
+            yield fd
+    finally:
+        os.close(fd)
 
 
 def _lock(fd: int, patience_s: float, progress: Callable[[], Any]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from reader.checks import as_folder
 from reader.errors import ConfigError, DatasetError, got
-from reader.files import locked, new_file, open_regular
+from reader.files import locked_folder, new_file, open_regular
 from reader.stores.client import RemoteObject, Store, store_options
 from reader.stores.shard_cache import CacheUse, ShardCache
 from reader.stores.uploads import Uploads
@@ -139,20 +139,16 @@ class LocalFolder(ShardFolder):
         The system drops the lock of a process that ends, so that none is left behind. Where the
         file system has no locks, nothing is told.
         """
-        try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise self._refused(error) from error
         with contextlib.ExitStack() as stack:
-            stack.callback(os.close, fd)
             try:
-                stack.enter_context(locked(fd, _PATIENCE_S))
+                stack.enter_context(locked_folder(self._path, _PATIENCE_S))
             except TimeoutError as error:
                 raise ConfigError(
                     f"another process writes shards to '{self}': {error}. Let one process write"
                     " them, such as that of rank 0, or end that one, or pass another folder"
                 ) from error
+            except OSError as error:
+                raise self._refused(error) from error
             yield
 
     def names(self) -> set[str]:

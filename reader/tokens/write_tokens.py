@@ -22,7 +22,7 @@ import numpy.typing as npt
 from reader.checks import as_int, refuse_url
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError, got
-from reader.files import locked, new_file
+from reader.files import locked_folder, new_file
 from reader.loader import DataLoader
 from reader.shards.index import refuse_twice
 from reader.shards.shards import Shards
@@ -345,16 +345,13 @@ class _Draft:
         with contextlib.ExitStack() as stack:
             while True:
                 with _writing(self._folder):
-                    self._folder.mkdir(parents=True, exist_ok=True)
-                    fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                stack.callback(os.close, fd)
-                try:
-                    stack.enter_context(locked(fd, _PATIENCE_S))
-                except TimeoutError as error:
-                    raise ConfigError(
-                        f"another process writes to '{self._output}': {error}. End that one, or"
-                        " pass another output"
-                    ) from error
+                    try:
+                        fd = stack.enter_context(locked_folder(self._folder, _PATIENCE_S))
+                    except TimeoutError as error:
+                        raise ConfigError(
+                            f"another process writes to '{self._output}': {error}. End that one, or"
+                            " pass another output"
+                        ) from error
                 with contextlib.suppress(FileNotFoundError):  # the one that wrote has finished
                     if os.path.samestat(os.fstat(fd), self._folder.stat()):
                         break
