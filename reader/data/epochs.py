@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from reader._core.interpreter.own_attribute import note_owned
+from reader.data.wrapped import datasets_in
 
 __all__ = [
     "Mark",
@@ -17,6 +18,7 @@ __all__ = [
     "epoch_carriers",
     "epoch_marks",
     "find_carriers",
+    "following",
     "own_epoch",
     "set_epochs",
 ]
@@ -54,6 +56,13 @@ def set_epochs(epoch: int, *objects: Any) -> None:
     for each in objects:
         if callable(getattr(each, "set_epoch", None)):
             each.set_epoch(epoch)
+            for dataset in following(each):
+                dataset.follow_epoch(epoch)
+
+
+def following(dataset: Any) -> list[Any]:
+    """Return of a dataset and those inside of it what has `follow_epoch`; see SeededDataset."""
+    return [each for each in datasets_in(dataset) if hasattr(type(each), "follow_epoch")]
 
 
 def apply_marks(dataset: Any, marks: list[Mark]) -> None:

@@ -24,7 +24,7 @@ from reader.caching.cached_dataset import cache_stats
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
-from reader.data.epochs import carried_epochs, epoch_marks, own_epoch, set_epochs
+from reader.data.epochs import carried_epochs, epoch_marks, following, own_epoch, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
@@ -131,6 +131,7 @@ class Engine(Finalized):
             else None
         )
         self._places = LandingPlaces(config, policy.batch)
+        self._following = following(config.dataset)
         self.failed = FailedSamples(config) if failed is None else failed
         self._begin_anew(sampler, batch_sampler)
         self._is_plain = is_inline and config.is_plain and not self._state.sends_snapshots
@@ -246,6 +247,8 @@ class Engine(Finalized):
         Workers start before the sampler is iterated over, so that they do not inherit what the
         sampler changes in the trainer.
         """
+        for dataset in self._following:
+            dataset.follow_epoch(epoch)
         has_step_batches = isinstance(self.batch_sampler, StepBatches)
         is_new = not start.is_resumed and start.base_seed == self._base_seed
         convert = None

@@ -177,7 +177,7 @@ class MixSampler(DistributedSampler):
         """Return what each source gives in the first `count` samples of an epoch; see `Mix`."""
         with self._lock:
             plan = self.plan(epoch)
-        return self._mix.given_by(plan, count)
+        return self._mix.given_by(count, epoch, plan)
 
     # -- the file --------------------------------------------------------------------------------
 

@@ -39,5 +39,5 @@ def mix_stats(
         found = sampler.given(epoch, taken)
     is_of_ranks = type(sampler) is DistributedSampler or is_torch_sampler(sampler)
     if type(sampler) is SequenceSampler or (is_of_ranks and not sampler.shuffle):
-        found = dataset.given(taken)
+        found = dataset.given_by(taken, epoch)
     return found

@@ -26,6 +26,7 @@ from reader.random.permutation import Order, Permutation
 from reader.random.seeds import order_key
 from reader.streams.mix_schedule import MixPlan, ScheduleEntry, Stop
 from reader.streams.mix_weights import Lengths, as_lengths, listed, mean_lengths, planned
+from reader.streams.seeded_dataset import SeededDataset
 from reader.worker.context import Repetition
 
 __all__ = ["Mix", "MixOrigin", "as_stop", "named_datasets"]
@@ -60,7 +61,7 @@ class MixOrigin(NamedTuple):
     origin: Any
 
 
-class Mix(Dataset[Any]):
+class Mix(SeededDataset, Dataset[Any]):
     """Hold the samples of several map-style datasets in exact shares.
 
     The order of sources is fixed, not random: after any n samples, the count of each source differs
@@ -110,7 +111,7 @@ class Mix(Dataset[Any]):
             source the mix ends there at the latest; it is needed where a source repeats, and none
             stops the mix.
         seed: each source gives its samples in a random order, a new one each time it starts and for
-            each epoch that `set_epoch` chooses. None: in their order.
+            each epoch of the loader. None: in their order.
         window: with a seed: sources that have shards, such as `reader.Shards`, give them in the
             order of `reader.ShardOrder`: a number of samples, bytes such as "1GB", or "all".
             Sources without shards keep their random order. None: all have that.
@@ -162,11 +163,7 @@ class Mix(Dataset[Any]):
             if isinstance(stop, Mapping)
             else as_stop(stop, tuple(_STOPS))
         )
-        if seed is not None:
-            remedy = "None takes the samples of each source in their order."
-            seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
-        self._seed = seed
-        self._epoch = 0
+        super().__init__(seed, "takes the samples of each source in their order")
         self._lengths = [len(dataset) for dataset in self.datasets]
         for number, count in enumerate(self._lengths):
             ends = self.stop if isinstance(self.stop, str) else self.stop[self.names[number]]
@@ -220,14 +217,6 @@ class Mix(Dataset[Any]):
             )
         return None
 
-    def __with_cache__(self, what: str | None, **options: Any) -> None:
-        """Refuse a cache of an order that changes with the epoch; see `reader.cache`."""
-        if self._seed is not None:
-            raise ConfigError(
-                "a Mix with a seed has other samples at its places in each epoch, and a cache keeps"
-                " those of one: cache its sources, Mix([reader.cache(source, ...), ...])"
-            )
-
     def plan_of(self, entries: list[ScheduleEntry]) -> MixPlan:
         """Return the plan with these entries. ConfigError: `stop` waits for what never comes."""
         return MixPlan(entries, self._lengths, self.stop, self._limit, self.names)
@@ -280,20 +269,22 @@ class Mix(Dataset[Any]):
         {'samples': 6, 'tokens': None, 'passes': 1.5}
         """
         count = as_int("count", count, low=0, high=self._length, remedy="The mix has no more.")
-        return self.given_by(self._plan, count)
+        return self.given_by(count, self.epoch_now)
 
-    def given_by(self, plan: MixPlan, count: int) -> dict[str | int, dict[str, Any]]:
-        """Return what `given` does for another plan of this mix."""
+    def given_by(
+        self, count: int, epoch: int, plan: MixPlan | None = None
+    ) -> dict[str | int, dict[str, Any]]:
+        """Return what `given` does in an epoch, by the mix's own plan or another one."""
         return {
             self.names[source] if self.names else source: {
                 "samples": samples,
-                "tokens": self._tokens_in(source, samples),
+                "tokens": self._tokens_in(source, samples, epoch),
                 "passes": samples / self._lengths[source] if samples else 0.0,
             }
-            for source, samples in enumerate(plan.given(count))
+            for source, samples in enumerate((self._plan if plan is None else plan).given(count))
         }
 
-    def _tokens_in(self, source: int, samples: int) -> int | None:
+    def _tokens_in(self, source: int, samples: int, epoch: int) -> int | None:
         """Return the tokens of the first samples of a source; None: lengths are not known."""
         if self._tokens is None:
             return None
@@ -306,7 +297,7 @@ class Mix(Dataset[Any]):
             return total + int(lengths[:rest].sum(dtype=np.int64))
         for start in range(0, rest, _CHUNK):
             stop = min(start + _CHUNK, rest)
-            indices = self._order_of(source, passes).take(start, stop)
+            indices = self._order_of(source, passes, epoch).take(start, stop)
             total += int(lengths[indices].sum(dtype=np.int64))
         return total
 
@@ -335,21 +326,21 @@ class Mix(Dataset[Any]):
         if position >= self._lengths[source]:
             passes, position = divmod(position, self._lengths[source])
         if self._seed is not None:
-            position = self._order_of(source, passes)[position]
+            position = self._order_of(source, passes, self.epoch_now)[position]
         return source, position, passes
 
-    def _order_of(self, source: int, passes: int) -> Order:
+    def _order_of(self, source: int, passes: int, epoch: int) -> Order:
         """Return the random order of a pass of a source."""
         newest = self._newest[source]
-        if newest.passes != passes or newest.epoch != self._epoch:
-            newest = self._ordered(source, passes)
+        if newest.passes != passes or newest.epoch != epoch:
+            newest = self._ordered(source, passes, epoch)
             self._newest[source] = newest  # threads may all do so, with equal values
         return newest.order
 
-    def _ordered(self, source: int, passes: int) -> _Ordered:
+    def _ordered(self, source: int, passes: int, epoch: int) -> _Ordered:
         """Return the random order of a source when it has begun anew `passes` times."""
         seed = 0 if self._seed is None else self._seed
-        epoch, window = self._epoch, self._windows[source]
+        window = self._windows[source]
         part = source + 1 << 32 | passes
         if window is None:
             return _Ordered(epoch, passes, _shuffled(self._lengths[source], seed, epoch, part))
@@ -375,8 +366,8 @@ class Mix(Dataset[Any]):
         }
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, of the orders by `seed`; passed on to datasets that take it."""
-        self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+        """Choose the epoch where no loader of this package counts; datasets that take it get it."""
+        super().set_epoch(epoch)
         set_epoch_of(epoch, *self.datasets)
 
     def __getstate__(self) -> dict[str, Any]:

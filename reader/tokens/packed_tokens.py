@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from reader._core.tokens.packing import lay_out, move_on
 from reader.checks import as_int, described
-from reader.config import SEED_LIMIT
 from reader.data.dataset import ShardedDataset
 from reader.data.fingerprint import digest_of, fingerprint_of
 from reader.data.wrapped import unless_overridden
 from reader.errors import ConfigError, SampleIndexError, got
+from reader.streams.seeded_dataset import SeededDataset
 from reader.tokens.documents import Documents
 from reader.tokens.packing import POLICIES, BestFitPlan, Pieces, WrappedPlan
 from reader.tokens.row_fields import RowFields
@@ -34,7 +34,7 @@ _NEVER = "never"
 Array = npt.NDArray[Any]
 
 
-class PackedTokens(ShardedDataset[Any]):
+class PackedTokens(SeededDataset, ShardedDataset[Any]):
     """Hold rows of `length` tokens, each packed of whole documents.
 
     The documents are packed by best fit, a window of them at a time: of the documents of a window
@@ -60,7 +60,7 @@ class PackedTokens(ShardedDataset[Any]):
     * `longest`, int32: the tokens of the longest of these sequences.
 
     With a seed a window has runs of documents from everywhere, and in each epoch other documents
-    come together: call `loader.set_epoch(epoch)` before each. `DataLoader(shuffle=True)` and
+    come together; the loader counts the epochs. `DataLoader(shuffle=True)` and
     `reader.ShardOrder` deal rows from a few windows at a time, and divide them among ranks.
 
     Args:
@@ -124,11 +124,7 @@ class PackedTokens(ShardedDataset[Any]):
             "length", length, low=1, high=_MOST_LENGTH, remedy="It is the tokens of a row."
         )
         window = as_int("window", window, low=1, remedy="It is a number of documents.")
-        if seed is not None:
-            remedy = "None packs documents in their order."
-            seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
-        self._seed = seed
-        self._epoch = 0
+        super().__init__(seed, "packs documents in their order")
         self.long = _one_of("long", long, (*POLICIES, _NEVER))
         self.strategy = _one_of("strategy", strategy, ("best_fit", "wrapped"))
         lengths = self.documents.lengths
@@ -211,18 +207,6 @@ class PackedTokens(ShardedDataset[Any]):
     def __len__(self) -> int:
         return self._count
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, in whose way documents are packed with a seed."""
-        self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
-
-    def __with_cache__(self, what: str | None, **options: Any) -> None:
-        """Refuse a cache of rows that change with the epoch; see `reader.cache`."""
-        if self._seed is not None:
-            raise ConfigError(
-                "PackedTokens with a seed packs other rows in each epoch, and a cache keeps those"
-                " of one: cache what the documents come from, or pass no seed"
-            )
-
     def __getitem__(self, index: int, /) -> dict[str, Any]:
         """Return the row at `index`; a negative one counts from the end."""
         return self._made([index])[0]
@@ -252,7 +236,7 @@ class PackedTokens(ShardedDataset[Any]):
 
     def origin(self, index: int) -> list[tuple[int, int, int]]:
         """Return what a row is packed of: by piece the document, its first token, and how many."""
-        pieces = self._plan.pieces(np.array([self._row(index)], np.int64), self._epoch)
+        pieces = self._plan.pieces(np.array([self._row(index)], np.int64), self.epoch_now)
         return list(zip(*(each.tolist() for each in pieces[:3])))
 
     def _row(self, index: int) -> int:
@@ -265,7 +249,7 @@ class PackedTokens(ShardedDataset[Any]):
         return place % self._count
 
     def _write(self, rows: npt.NDArray[np.int64], out: Mapping[str, Array]) -> None:
-        pieces = self._plan.pieces(rows, self._epoch)
+        pieces = self._plan.pieces(rows, self.epoch_now)
         places, tokens = lay_out(
             pieces.firsts,
             pieces.counts,
