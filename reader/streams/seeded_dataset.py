@@ -56,7 +56,7 @@ class SeededDataset:
             )
         self._epoch = self._followed = epoch
 
-    def __with_cache__(self, what: str | None, **options: Any) -> None:  # noqa: ARG002
+    def __with_cache__(self, what: str | None, **options: Any) -> None:
         """Refuse a cache of samples that change with the epoch; see `reader.cache`."""
         if self._seed is not None:
             raise ConfigError(
