@@ -17,6 +17,7 @@ from reader import Documents
 from reader.__main__ import main
 from reader.tokens.megatron_index import TYPES
 from tests.token_files import lists_of
+from tools.domain_bench.documents import gpt_dataset
 
 torch = pytest.importorskip("torch")
 indexed = pytest.importorskip(
@@ -84,34 +85,6 @@ def test_files_that_were_joined_and_modes_are_read(tmp_path: Path) -> None:
     builder.add_document(torch.arange(5), [2, 3], [0, 1])
     builder.finalize(str(tmp_path / "d.idx"))
     assert Documents(tmp_path / "d").lengths.tolist() == [2, 3]
-
-
-class Tokenizer:
-    """What GPTDataset asks of one."""
-
-    eod, pad, vocab_size = 0, 1, 50_000
-    unique_identifiers = {"class": "Tokenizer"}  # noqa: RUF012
-
-
-def gpt_dataset(prefix: Path, count: int, length: int, samples: int) -> Any:
-    gpt = pytest.importorskip("megatron.core.datasets.gpt_dataset")
-    utils = pytest.importorskip("megatron.core.datasets.utils")
-    config = gpt.GPTDatasetConfig(
-        random_seed=1,
-        sequence_length=length,
-        blend=([str(prefix)], None),
-        split="1,0,0",
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
-        path_to_cache=str(prefix.parent / "cache"),
-        tokenizer=Tokenizer(),
-        mid_level_dataset_surplus=0.005,
-    )
-    order = np.arange(count, dtype=np.int32)
-    low = indexed.IndexedDataset(str(prefix))
-    return gpt.GPTDataset(low, str(prefix), order, samples, utils.Split.train, config)
 
 
 def pieces_of(dataset: Any, index: int) -> list[tuple[int, int, int]]:

@@ -53,7 +53,7 @@ def _contestants(prefix: Path, lengths: Any) -> Iterator[tuple[str, Turn]]:
     yield "reader, documents[k]", _timed(lambda: [ours[k] for k in numbers])
     yield "reader, documents by 64 gathered as int64", _timed(_by_64(ours, chosen, lengths))
     with left_out("GPTDataset"):
-        gpt = _gpt_dataset(prefix, len(lengths))
+        gpt = gpt_dataset(prefix, len(lengths))
         rows = range(min(_READ, len(gpt)))
         yield "Megatron, a row of GPTDataset", _timed(lambda: [gpt[k] for k in rows])
         pieces = [_pieces(gpt, lengths, k) for k in rows]
@@ -101,14 +101,15 @@ class _Tokenizer:
     unique_identifiers = {"class": "Tokenizer"}  # noqa: RUF012
 
 
-def _gpt_dataset(prefix: Path, count: int) -> Any:
+def gpt_dataset(prefix: Path, count: int, length: int = LENGTH, samples: int | None = None) -> Any:
+    """Return Megatron's dataset of the first `count` documents of a file."""
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
     from megatron.core.datasets.indexed_dataset import IndexedDataset
     from megatron.core.datasets.utils import Split
 
     config = GPTDatasetConfig(
         random_seed=1,
-        sequence_length=LENGTH,
+        sequence_length=length,
         blend=([str(prefix)], None),
         split="1,0,0",
         reset_position_ids=False,
@@ -120,7 +121,7 @@ def _gpt_dataset(prefix: Path, count: int) -> Any:
         mid_level_dataset_surplus=0.005,
     )
     order = np.arange(count, dtype=np.int32)
-    return GPTDataset(IndexedDataset(str(prefix)), str(prefix), order, None, Split.train, config)
+    return GPTDataset(IndexedDataset(str(prefix)), str(prefix), order, samples, Split.train, config)
 
 
 def _pieces(gpt: Any, lengths: Any, index: int) -> Any:
