@@ -194,11 +194,11 @@ augmentation: build
 	$(VENV)-augmentation/bin/python -m pytest -n 2 -o filterwarnings=ignore --peers run $(OF_AUGMENTATION) $(ARGS)
 
 # The libraries whose shards reader.Shards reads, beside what `make test` takes.
-OF_SHARD_LIBRARIES := tests/peers/test_shard_libraries.py tests/peers/test_megatron.py tests/contract/test_tokens_command.py \
-	tests/integrations/test_language_models.py
+OF_SHARD_LIBRARIES := tests/peers/test_shard_libraries.py tests/peers/test_megatron.py tests/contract/test_tokens_command.py
 shard-libraries: $(VENV)/.has-test build
 	$(PIP) --upgrade --no-deps --target $(VENV)/shard-libraries -r requirements/shard-libraries.txt
 	PYTHONPATH=$(VENV)/shard-libraries $(PY) -m pytest -o filterwarnings=ignore $(OF_SHARD_LIBRARIES) $(ARGS)
+	PYTHONPATH=$(VENV)/shard-libraries $(PY) -m pytest -o filterwarnings=ignore tests/integrations/test_language_models.py -k megatron
 
 # Libraries that train by our loaders, or show what they do, and are too large for `make test`.
 # Workers on a cluster of Ray: three nodes on this machine.
