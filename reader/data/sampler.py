@@ -17,6 +17,7 @@ import numpy as np
 from reader._core.collate.indices import IndexBatches
 from reader.checks import as_int, described, refuse_mask
 from reader.config import SEED_LIMIT
+from reader.data.fingerprint import digest_of
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got, shown
 from reader.random.permutation import indices_at, shuffled
@@ -36,6 +37,7 @@ __all__ = [
 
 T_co = TypeVar("T_co", covariant=True)
 
+_MOST_DIGESTED = 1 << 10
 _CHUNK = 4096  # indices turned into Python ints at a time: cheap per item, little memory
 
 
@@ -263,6 +265,13 @@ class SubsetRandomSampler(SeededSampler[T_co]):
         count = len(self.indices)
         positions = indices_at(shuffled(count, *self._begin()), range(position, count))
         return map(self.indices.__getitem__, positions)
+
+    def order_facts(self) -> dict[str, Any]:
+        """Return what the order depends on beside seed and epoch; some of many are looked at."""
+        count = len(self.indices)
+        some = [self.indices[at] for at in range(0, count, max(1, count // _MOST_DIGESTED))]
+        texts = [str(index) for index in some if isinstance(index, (int, str, np.integer))]
+        return {"indices": f"{count}:{digest_of(texts)}" if len(texts) == len(some) else str(count)}
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from reader.checks import as_array, as_bool, as_int
+from reader.data.fingerprint import digest_of
 from reader.data.sampler import SeededSampler, in_chunks
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -23,6 +24,7 @@ __all__ = ["WeightedRandomSampler", "as_weights", "checked_weights", "place_of",
 _LEAST = float(np.finfo(np.float64).smallest_subnormal)
 _LEAST_SUM = 2.0**-900
 _CHUNK = 4096  # indices drawn at a time: cheap per item, little memory
+_MOST_DIGESTED = 1 << 15
 
 
 class WeightedRandomSampler(SeededSampler[int]):
@@ -79,6 +81,15 @@ class WeightedRandomSampler(SeededSampler[int]):
 
     def __len__(self) -> int:
         return self.num_samples
+
+    def order_facts(self) -> dict[str, Any]:
+        """Return what draws depend on beside seed and epoch; some of many weights are looked at."""
+        some = self.weights[:: max(1, len(self.weights) // _MOST_DIGESTED)]
+        return {
+            "num_samples": self.num_samples,
+            "replacement": self.replacement,
+            "weights": f"{len(self.weights)}:{digest_of(some)}",
+        }
 
     def _draws(self, seed: int, epoch: int, position: int) -> Iterator[list[int]]:
         """Yield the draws from a position on, a few thousand at a time.

@@ -22,9 +22,11 @@ from reader import (
     Shards,
     StateError,
     Subset,
+    SubsetRandomSampler,
     TableRows,
     TensorDataset,
     TokenWindows,
+    WeightedRandomSampler,
 )
 from reader.compat.torch import StatefulDataLoader
 from reader.data.fingerprint import digest_of, fingerprint_of
@@ -207,3 +209,46 @@ def test_a_mix_of_other_weights_or_sources_is_refused() -> None:
         loader_of(seed=3).load_state_dict(state)
     with pytest.raises(StateError, match="samples was 40 and is 41"):
         loader_of(count=21).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "text"),
+    [
+        (
+            WeightedRandomSampler(np.ones(100), 40, seed=1),
+            WeightedRandomSampler(np.arange(100), 40, seed=1),
+            "weights of WeightedRandomSampler",
+        ),
+        (
+            WeightedRandomSampler(np.ones(100), 40, seed=1),
+            WeightedRandomSampler(np.ones(100), 41, seed=1),
+            "num_samples of WeightedRandomSampler is 41 here and 40 in the state",
+        ),
+        (
+            SubsetRandomSampler(range(50), seed=1),
+            SubsetRandomSampler(range(1, 51), seed=1),
+            "indices of SubsetRandomSampler",
+        ),
+        (
+            SubsetRandomSampler(np.arange(50), seed=1),
+            SubsetRandomSampler(list(range(49)), seed=1),
+            "indices of SubsetRandomSampler",
+        ),
+    ],
+)
+def test_draws_of_other_weights_or_indices_are_refused(saved: Any, loaded: Any, text: str) -> None:
+    loader = DataLoader(range(100), batch_size=5, sampler=saved)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [batch.tolist() for batch in batches]
+    again = DataLoader(range(100), batch_size=5, sampler=saved)
+    again.load_state_dict(state)
+    assert [batch.tolist() for batch in again] == rest
+    other = DataLoader(range(100), batch_size=5, sampler=loaded)
+    with pytest.raises(StateError, match=text):
+        other.load_state_dict(state)
+    at_the_end = loader.state_dict()  # the next epoch's order is drawn anew
+    other.load_state_dict(at_the_end)
+    assert sum(len(batch) for batch in other) == len(loaded)

@@ -29,7 +29,7 @@ def test_the_order_last_begun_can_be_taken_again(kind: str, seed: int | None) ->
     list(sampler)
     order = list(sampler)
     state = json.loads(json.dumps(sampler.state_dict()))
-    assert set(state) == {"seed", "epoch"}
+    assert set(state) == {"seed", "epoch", *sampler.order_facts()}
     assert (state["epoch"], seed in (None, state["seed"])) == (4, True)
     other = KINDS[kind](None if seed is None else 77)
     other.load_state_dict(state)
