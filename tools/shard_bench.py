@@ -255,25 +255,40 @@ def _dali(library: Any, folder: Path) -> Epoch:
     return run
 
 
-def pictures(folder: Path) -> Contestants:
-    """Return JPEGs of 500 x 375 as float32 crops of 224 x 224, normalized."""
+def jpegs(count: int) -> list[dict[str, Any]]:
+    """Return samples with a JPEG of 500 x 375 and its class."""
     from PIL import Image
-
-    from reader.images import ImageFolder, RandomHorizontalFlip, RandomResizedCrop
 
     rng = np.random.default_rng(0)
     samples = []
-    for k in range(PICTURES):
+    for k in range(count):
         small = rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)
         file = io.BytesIO()
         Image.fromarray(small).resize((500, 375)).save(file, "JPEG", quality=90)
         samples.append({"jpg": file.getvalue(), "cls": k % 10})
-        place = folder / "files" / str(k % 10)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{k}.jpg").write_bytes(file.getvalue())
+    return samples
+
+
+def as_trained() -> dict[str, Any]:
+    """Return the options of pictures: float32 crops of 224 x 224."""
+    from reader.images import RandomHorizontalFlip, RandomResizedCrop
+
     made = [RandomResizedCrop(), RandomHorizontalFlip()]
     how: dict[str, Any] = {"size": (_SIDE, _SIDE), "transforms": made, "dtype": "float32"}
-    how |= {"layout": "channels_first"}
+    return how | {"layout": "channels_first"}
+
+
+def pictures(folder: Path) -> Contestants:
+    """Return JPEGs as an ImageFolder, in shards, and under WebDataset."""
+    from PIL import Image
+
+    from reader.images import ImageFolder
+
+    samples, how = jpegs(PICTURES), as_trained()
+    for k, each in enumerate(samples):
+        place = folder / "files" / str(each["cls"])
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{k}.jpg").write_bytes(each["jpg"])
     for form in ("tar", "mds"):
         write_shards(samples, folder / form, form, shard_size="16MB")
 

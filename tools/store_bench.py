@@ -42,7 +42,7 @@ from tools.turns import Report, command_line, grid, in_turns, medians
 WORKERS = 2
 SAMPLES, SAMPLE_NBYTES, TOKENS = 3_000, 100_000, 100_000
 BATCHES = {"samples": 32, "tokens": 256}
-_ROUND_TRIP_MS, _BANDWIDTH = 30, 100e6
+ROUND_TRIP_MS, BANDWIDTH = 30, 100e6
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_FAILURES = 3  # of one contestant, whose turn is repeated
 _PATIENCE_S = 3.0  # for processes to end
@@ -60,7 +60,10 @@ def main() -> int:
         print(json.dumps(_turn(**json.loads(options.turn))))
         return 0
     report, found = Report(options), {}
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, _server(Path(name, "s3")) as server:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as name,
+        started_server(Path(name, "s3")) as server,
+    ):
         for work in options.work or BATCHES:
             kinds = _written(work, Path(name, work), server)
             with faulty(server.endpoint) as proxy:
@@ -76,7 +79,8 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def _server(folder: Path) -> Iterator[S3Server]:
+def started_server(folder: Path) -> Iterator[S3Server]:
+    """Start a server of S3 with a bucket that all may read."""
     folder.mkdir()
     with s3_server(folder) as server:
         server.make_bucket(PUBLIC)
@@ -175,7 +179,7 @@ def _contestant(
         return program(**more)
 
     def turn() -> dict[str, float]:
-        proxy.set_rules(Rule("delay", _ROUND_TRIP_MS), Rule("bandwidth", _BANDWIDTH))
+        proxy.set_rules(Rule("delay", ROUND_TRIP_MS), Rule("bandwidth", BANDWIDTH))
         state = str(folder / "state")
         proxy.reset()
         whole = program(save=state)
