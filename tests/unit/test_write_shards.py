@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -397,13 +398,33 @@ def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
 
 NANOSECONDS = np.array(["2020-01-01", "NaT"], "datetime64[ns]")
 REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
-    "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and th"),
+    "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and it"),
     "parquet: a new field": ("parquet", [{"a": 1}, {"a": 2, "b": ""}], {}, r"columns are those of"),
     "parquet: no field": ("parquet", [{"a": 1}, {}], {}, r"has the fields \[\], and the columns"),
     "parquet: {}": ("parquet", [{}], {}, "needs a field, and the first one has none"),
-    "parquet: None": ("parquet", [{"a": None}, {"a": 1}], {}, "of the first sample is None"),
-    "parquet: []": ("parquet", [{"a": [[]]}], {}, "begin with a sample that has a value in each"),
-    "parquet: inner": ("parquet", [{"a": {"b": {}}}], {}, "'a' of the first sample is {'b': {}}"),
+    "parquet: None": ("parquet", [{"a": None}] * 2, {}, "'a' has no value in the first 2 samples"),
+    "parquet: []": ("parquet", [{"a": [[]]}], {}, "'a' has values of list<.*null>> alone in the f"),
+    "parquet: inner": ("parquet", [{"a": {"b": {}}}], {}, "'a' has values of struct<b: struct<>> "),
+    "parquet: later": (
+        "parquet",
+        [{"a": []}, {"a": "x"}],
+        {},
+        "'a' is 'x' .*, and samples before it have list<.*: give its values one type",
+    ),
+    "parquet: later object": ("parquet", [{"a": None}, {"a": object()}], {}, "'a' cannot be in a"),
+    "parquet: no field yet": (
+        "parquet",
+        [{"a": None}, {"a": 1}, {"b": 1}],
+        {},
+        "sample 2 cannot be encoded: .*, and the columns are those of",
+    ),
+    "parquet: then float": (
+        "parquet",
+        [{"a": None}, {"a": 1}, {"a": 2.5}],
+        {},
+        "sample 2 cannot be encoded: the field 'a' is 2.5",
+    ),
+    "parquet: 64 bits": ("parquet", [{"a": None}, {"a": 2**63}], {}, "'a' does not fit into int64"),
     "parquet: object": ("parquet", [{"a": object()}], {}, "'a' cannot be in a column of Parquet"),
     "parquet: an int": ("parquet", [{"a": 1}, {"a": 2**70}], {}, "the field 'a' "),
     "parquet: large": ("parquet", [{"a": 1.5}, {"a": 2**53 + 1}], {}, "'a' does not fit into doub"),
@@ -432,9 +453,16 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     ),
     "tar: a name": ("tar", [{"__key__": "__a", "x__": b""}], {}, "would leave out members of the"),
     "tar: a folder": ("tar", [{"__key__": "__a__/b", "x": b""}], {}, "would leave out members of"),
+    "tar: no value": (
+        "tar",
+        [{"a": b""}, {"a": None}],
+        {},
+        "'a' of a tar file must be .*, got None",
+    ),
     "tar: json": ("tar", [{"json": {"a": b""}}], {}, "the field 'json' cannot be JSON: Object of"),
     "mds: bytes": ("mds", [{"a": 1}, {"a": b"12345678"}], {}, "'a' does not fit its encoding 'int"),
     "mds: None": ("mds", [{"a": "x"}, {"a": None}], {}, r"it must be str, got None"),
+    "mds: no value": ("mds", [{"a": None}], {}, "'a' of the first sample is None, which MDS does"),
     "mds: number": ("mds", [{"a": "x"}, {"a": 5}], {}, r"it must be str, got 5"),
     "mds: flag": ("mds", [{"a": 1}, {"a": True}], {}, r"it must be a number of int64, got True"),
     "mds: fraction": ("mds", [{"a": 1}, {"a": 2.0}], {}, r"it must be a number of int64, got 2.0"),
@@ -454,6 +482,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "mds: pil": ("mds", [{"a": b"x"}], {"columns": {"a": "pil"}}, "must be an image of Pillow, go"),
     "mds: no bytes": ("mds", [{"a": b"x"}, {"a": "x"}], {}, "it must be bytes, got 'x'"),
     "mds: {}": ("mds", [{}], {}, "needs a field, and the first one has none"),
+    "tfrecord: None": ("tfrecord", [{"a": 1}, {"a": None}], {}, "'a' must be bytes, .*, got None"),
     "tfrecord: int": ("tfrecord", [{"a": 2**63}], {}, "does not fit into int64"),
     "tfrecord: ints": ("tfrecord", [{"a": [1.5, -(2**63) - 1]}], {}, "does not fit into int64"),
     "tfrecord: float": ("tfrecord", [{"a": [1.0, 1e300]}], {}, "does not fit into float32"),
@@ -481,9 +510,98 @@ def test_values_that_a_format_does_not_hold_are_refused(case: str, tmp_path: Pat
         samples = [*samples, {"a": options.pop("more")}]
     with pytest.raises((ConfigError, ConfigTypeError, DatasetError), match=text) as caught:
         write_shards(samples, tmp_path / "out", form, **options)
-    if len(samples) > 1 and form != "tar" and "first" not in text:
+    if len(samples) > 1 and form != "tar" and not re.search("first|sample 2", text):
         assert "sample 1 cannot be encoded" in str(caught.value)
     assert not list((tmp_path / "out").glob("shard*"))
+
+
+LATER: dict[str, list[Any]] = {
+    "None": [None, "x", None],
+    "[]": [[], None, [1, 2]],
+    "{}": [{}, {"k": 1}],
+    "inner": [{"x": None, "y": 1}, {"x": [], "y": 2}, {"x": [{"k": None}]}, {"x": [{"k": b""}]}],
+    "keys": [{"x": None}, {"y": 1}, {"x": 1, "y": None}, None],
+    "lists": [[[], [[]]], [None], [[[2.5, 1]]]],
+    "arrays": [np.empty(0, int), np.arange(3), None],
+    "numbers": [None, np.float32(0.5), 2],
+    "a time": [[None], [datetime.date(2020, 1, 1)]],
+}
+
+
+def filled(value: Any, like: Any) -> Any:
+    """Return what Parquet gives of a value: a dict has the keys of all, None for what it lacks."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, list):
+        return [filled(each, like) for each in value]
+    if not isinstance(value, dict):
+        return value
+    keys = {"k"} if value.keys() <= {"k"} and like != "keys" else {"x", "y"}
+    return {key: filled(value.get(key), like) for key in keys}
+
+
+@pytest.mark.parametrize("case", list(LATER))
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_the_type_of_a_column_of_parquet_is_that_of_the_first_value(
+    case: str, is_stream: bool, tmp_path: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    samples = [{"n": k, "a": value} for k, value in enumerate([*LATER[case], *[None] * 5])]
+    source = iter(samples) if is_stream else samples
+    write_shards(source, tmp_path, "parquet", shard_size=10)  # a shard for each sample
+    schemas = {str(pq.read_schema(each)) for each in tmp_path.glob("*.parquet")}
+    assert len(schemas) == 1
+    shards = Shards(tmp_path)
+    found = [shards[k]["a"] for k in range(len(samples))]
+    assert found == [filled(each["a"], case) for each in samples]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_columns_that_begin_without_values_are_written_with_the_same_bytes_when_repeated(
+    workers: int, tmp_path: Path
+) -> None:
+    needs("parquet")
+    samples = [
+        {"a": None if k < 40 else [k], "b": {"c": [None] if k < 30 else ["x"]}} for k in range(60)
+    ]
+    write_shards(samples, tmp_path / "whole", "parquet", shard_size=700)
+    expected = contents(tmp_path / "whole")
+
+    class Ends(list[Any]):
+        looks = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            self.looks += index == 20
+            if self.looks == 2:  # types are looked for up to sample 40 first
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(Ends(samples), tmp_path / "part", "parquet", shard_size=700)
+    assert list((tmp_path / "part").glob("*.parquet"))
+    write_shards(samples, tmp_path / "part", "parquet", shard_size=700, num_workers=workers)
+    assert contents(tmp_path / "part") == expected
+
+
+def test_types_are_looked_for_within_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needs("parquet")
+    monkeypatch.setattr("reader.shards.encoders._MOST_LOOKED_AT", 1000)
+    drawn = 0
+
+    def stream() -> Iterator[Any]:
+        nonlocal drawn
+        for _ in range(10**6):
+            drawn += 1
+            yield {"a": None, "b": "x" * 80}
+
+    with pytest.raises(
+        ConfigError, match=r"'a' has no value in the first 10 samples.*: leave it out"
+    ):
+        write_shards(stream(), tmp_path / "out", "parquet")
+    assert drawn == 10
+    assert not (tmp_path / "out").exists()
 
 
 def test_times_in_microseconds_are_kept_by_parquet(tmp_path: Path) -> None:

@@ -214,9 +214,14 @@ def encoding_for(column: str, value: Any) -> str:
             return encoding
     if isinstance(value, (dict, list)):
         return "json"
+    if value is None:
+        raise ConfigTypeError(
+            f"the field {column!r} of the first sample is None, which MDS does not hold: give it a"
+            " value, as by dataset.map, or write 'parquet' or 'jsonl'"
+        )
     raise ConfigTypeError(
-        f"no encoding of MDS is known for the field {column!r}, which is {got(value)}: pass"
-        " columns="
+        f"no encoding of MDS is known for the field {column!r} of the first sample, which is"
+        f" {got(value)}: pass columns="
     )
 
 
