@@ -23,7 +23,7 @@ from reader.sharing.share import share
 from reader.stores.files import Files, StoredFile
 from reader.stores.kept_arrays import COUNT, KeptArrays, kept_in_memory
 from reader.stores.kept_index import kept_for
-from reader.stores.paths import parts_of, require_all
+from reader.stores.paths import folder_key, parts_of, require_all
 from reader.stores.urls import is_url
 
 __all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards", "refuse_twice"]
@@ -309,6 +309,12 @@ def _no_shards(folder: str, files: Files) -> ConfigError:
             f"the folder '{folder}' has no index.json, and {len(inner)} folders in it have one:"
             f" pass one of them, or a list of those that you want, such as {inner[:3]}"
         )
+    if any(map(folder_key, files.folders(folder))):
+        return ConfigError(
+            f"the folder '{folder}' has folders NAME=VALUE, and no shard: pass"
+            f" '{os.path.join(folder, '*', '*.parquet')}', whose samples lack these columns, or the"  # noqa: PTH118
+            " folder to reader.TableRows, whose rows have them"
+        )
     return ConfigError(
         f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}: pass the folder"
         " or the files that have them"
@@ -361,7 +367,8 @@ def _check_columns(found: SetIndex) -> None:
     first = found.arrays(0).get(_COLUMNS)
     if first is None:
         return
-    _warn_of_folders([file.path for file in map(found.file, range(len(found.files)))])
+    columns = first.tobytes().decode().split("\0")
+    _warn_of_folders([found.file(k).path for k in range(len(found.files))], columns)
     for number in range(1, len(found.files)):
         other = found.arrays(number)[_COLUMNS]
         if np.array_equal(first, other):
@@ -374,15 +381,19 @@ def _check_columns(found: SetIndex) -> None:
         )
 
 
-def _warn_of_folders(paths: Iterable[str]) -> None:
-    """Warn where folders NAME=VALUE of differing values hold files that have columns."""
-    values: dict[str, set[str]] = {}
+def _warn_of_folders(paths: Iterable[str], columns: list[str]) -> None:
+    """Warn where folders NAME=VALUE of differing values hold files without a column NAME.
+
+    Args:
+        paths: of the files.
+        columns: of them: "name: type".
+    """
+    values: dict[str, set[str | None]] = {}
     for folder in set(map(os.path.dirname, paths)):
-        for part in folder.split("/"):
-            name, is_column, value = part.partition("=")
-            if is_column:
-                values.setdefault(name, set()).add(value)
-    names = sorted(name for name, found in values.items() if len(found) > 1)
+        for name, value in filter(None, map(folder_key, folder.split("/"))):
+            values.setdefault(name, set()).add(value)
+    named = {name for name, found in values.items() if len(found) > 1}
+    names = sorted(name for name in named if not any(c.startswith(f"{name}: ") for c in columns))
     if names:
         warnings.warn(
             f"the names of folders say {', '.join(names)}, which samples of Shards do not have:"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -21,6 +22,7 @@ __all__ = [
     "by_number",
     "expanded",
     "files_in",
+    "folder_key",
     "identities_above",
     "is_folder",
     "named",
@@ -39,6 +41,7 @@ _OF_MANY = re.compile(  # "train-00001-of-00003.parquet", and also with the hash
     re.ASCII | re.DOTALL,
 )
 _MOST_FILES = 10_000_000
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # of a folder NAME=VALUE
 _Identity = tuple[int, int]  # of a folder: device, inode
 
 
@@ -73,6 +76,17 @@ def named(part: str) -> list[str]:
     """
     refuse_url("path", part)
     return [_absolute(name) for name in _named(part)]
+
+
+def folder_key(name: str) -> tuple[str, str | None] | None:
+    """Return the column that a folder NAME=VALUE names, and its value; None: it names none.
+
+    Spark and Hive write such folders. A value that is None is a null.
+    """
+    key, is_key, value = name.partition("=")
+    if not (key and is_key):
+        return None
+    return unquote(key), None if value == _NO_VALUE else unquote(value)
 
 
 def _absolute(path: str) -> str:

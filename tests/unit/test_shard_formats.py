@@ -644,10 +644,18 @@ def test_columns_that_folders_name_are_told_to_be_missing(tmp_path: Path) -> Non
     for year in (2020, 2021):
         (folder := tmp_path / "set=1" / f"year={year}").mkdir(parents=True)
         parquet.write_table(pa.table({"x": [year]}), folder / "a.parquet")
+    with pytest.raises(
+        ConfigError, match=r"has folders NAME=VALUE, and no shard: pass '.*/\*/\*.pa"
+    ):
+        Shards(tmp_path)
     with pytest.warns(UserWarning, match=r"folders say year, which samples of Shards do not"):
         shards = Shards(tmp_path / "set=1" / "*" / "*.parquet")
     assert all_of(shards) == [{"x": 2020}, {"x": 2021}]
     assert all_of(Shards(tmp_path / "set=1" / "year=2020")) == [{"x": 2020}]
+    for k in (1, 2):  # a column that the files have is read, and no warning comes
+        (folder := tmp_path / "own" / f"x={k}").mkdir(parents=True)
+        parquet.write_table(pa.table({"x": [k]}), folder / "a.parquet")
+    assert all_of(Shards(tmp_path / "own" / "*" / "*.parquet")) == [{"x": 1}, {"x": 2}]
 
 
 def test_rows_that_a_list_of_parquet_files_names_come_once(tmp_path: Path) -> None:
