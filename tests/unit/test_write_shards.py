@@ -6,6 +6,7 @@ import datetime
 import fcntl
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -394,6 +395,60 @@ def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
     assert Shards(tmp_path)[0] == {"a": 1}
 
 
+def image(mode: str, seed: int = 0) -> Any:
+    """Return an image of Pillow; None where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    pixels = np.random.default_rng(seed).integers(0, 255, (5 + seed, 7, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).convert(mode)
+
+
+def file_of(form: str, seed: int) -> bytes:
+    file = io.BytesIO()
+    image("RGB", seed).save(file, form)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["jpeg_array", "jpegarray", "list[jpeg]", "list[png]"])
+def test_lists_of_image_files_are_read_back(encoding: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    form = "PNG" if "png" in encoding else "JPEG"
+    files = [[file_of(form, k) for k in range(count)] for count in (2, 1, 3)]
+    samples: list[Any] = [{"a": each} for each in files]
+    samples.append({"a": (image("RGB", 4), file_of(form, 4))})  # the one is encoded as the other
+    if encoding.startswith("list"):
+        samples.append({"a": []})
+    write_shards(samples, tmp_path, columns={"a": encoding}, shard_size=500)
+    found = [each["a"] for each in Shards(tmp_path).__getitems__(range(len(samples)))]
+    decoded = [list(map(decoded_image, each)) for each in files]
+    assert [list(map(pixels_of, each)) for each in found[:3]] == decoded
+    assert pixels_of(found[3][0]) == pixels_of(found[3][1])
+    assert found[4:] == [[]] * (len(samples) - 4)
+
+
+def decoded_image(content: bytes) -> Any:
+    from PIL import Image
+
+    return pixels_of(Image.open(io.BytesIO(content)))
+
+
+def pixels_of(found: Any) -> Any:
+    return found.mode, found.size, found.tobytes()
+
+
+@pytest.mark.parametrize("encoding", ["list[pil]", None])
+def test_lists_of_images_keep_their_pixels(encoding: str | None, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    images = [[image(mode, k) for k, mode in enumerate(modes)] for modes in (["L", "RGBA"], ["1"])]
+    columns = None if encoding is None else {"a": encoding}  # else list[png], by the first sample
+    write_shards([{"a": each} for each in images], tmp_path, columns=columns)
+    shards = Shards(tmp_path)
+    for k, expected in enumerate(images):
+        assert list(map(pixels_of, shards[k]["a"])) == list(map(pixels_of, expected))
+
+
 # -- what a format cannot hold --------------------------------------------------------------------
 
 NANOSECONDS = np.array(["2020-01-01", "NaT"], "datetime64[ns]")
@@ -480,6 +535,37 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "mds: decimal": ("mds", [{"a": 5}], {"columns": {"a": "str_decimal"}}, "it must be Decimal"),
     "mds: png": ("mds", [{"a": b"x"}], {"columns": {"a": "png"}}, "must be the bytes of a PNG fil"),
     "mds: pil": ("mds", [{"a": b"x"}], {"columns": {"a": "pil"}}, "must be an image of Pillow, go"),
+    "image: palette": (
+        "mds",
+        [{"a": image("P")}],
+        {"columns": {"a": "pil"}},
+        "'P' would lose its pa",
+    ),
+    "mds: no list": (
+        "mds",
+        [{"a": b"x"}],
+        {"columns": {"a": "list[png]"}},
+        "must be a list of ima",
+    ),
+    "mds: a jpeg": (
+        "mds",
+        [{"a": [b"x"]}],
+        {"columns": {"a": "jpeg_array"}},
+        "image 0 of the list: ",
+    ),
+    "image: an image": (
+        "mds",
+        [{"a": [image("L")]}, {"a": [image("L"), image("F")]}],
+        {},
+        "image 1 of the list: cannot write mode F as PNG",
+    ),
+    "mds: no jpeg": (
+        "mds",
+        [{"a": []}],
+        {"columns": {"a": "jpegarray"}},
+        "it must have an image, w",
+    ),
+    "image: mixed": ("mds", [{"a": [image("L"), 5]}], {}, "'a' does not fit its encoding 'json': "),
     "mds: no bytes": ("mds", [{"a": b"x"}, {"a": "x"}], {}, "it must be bytes, got 'x'"),
     "mds: {}": ("mds", [{}], {}, "needs a field, and the first one has none"),
     "tfrecord: None": ("tfrecord", [{"a": 1}, {"a": None}], {}, "'a' must be bytes, .*, got None"),
@@ -505,6 +591,8 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
 def test_values_that_a_format_does_not_hold_are_refused(case: str, tmp_path: Path) -> None:
     form, samples, options, text = REFUSED[case]
     needs(form)
+    if case.startswith("image"):
+        pytest.importorskip("PIL")
     options = dict(options)
     if "more" in options:
         samples = [*samples, {"a": options.pop("more")}]
