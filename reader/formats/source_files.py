@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from reader.errors import ConfigError, DatasetError, remedy_for
 from reader.stores.files import Files
-from reader.stores.paths import folder_key
+from reader.stores.paths import folder_key, warn_of_splits
 
 __all__ = ["ARROW", "CSV", "JSON", "PARQUET", "STREAM", "SourceFile", "files_of", "unreadable"]
 
@@ -86,6 +86,7 @@ def files_of(source: str | list[str], files: Files) -> list[SourceFile]:
                 f"'{first[0]}' and '{path}' lie in folders with other names of columns,"
                 f" {list(first[1])} and {list(keys)}: pass a list of files, or one of the folders"
             )
+    warn_of_splits(source, [path for path, _ in found])
     return _opened(found, files)
 
 

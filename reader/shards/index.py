@@ -23,7 +23,7 @@ from reader.sharing.share import share
 from reader.stores.files import Files, StoredFile
 from reader.stores.kept_arrays import COUNT, KeptArrays, kept_in_memory
 from reader.stores.kept_index import kept_for
-from reader.stores.paths import folder_key, parts_of, require_all
+from reader.stores.paths import folder_key, parts_of, require_all, warn_of_splits
 from reader.stores.urls import is_url
 
 __all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards", "refuse_twice"]
@@ -275,6 +275,7 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     if kind and not found:
         found = [(FORMATS[kind], each) for each in files]
     require_all([each for _, each in found])
+    warn_of_splits(folder, [each for _, each in found])
     return [(form, ListedShard(each)) for form, each in found]
 
 
@@ -309,15 +310,17 @@ def _no_shards(folder: str, files: Files) -> ConfigError:
             f"the folder '{folder}' has no index.json, and {len(inner)} folders in it have one:"
             f" pass one of them, or a list of those that you want, such as {inner[:3]}"
         )
-    if any(map(folder_key, files.folders(folder))):
+    folders = files.folders(folder)
+    if any(map(folder_key, folders)):
         return ConfigError(
             f"the folder '{folder}' has folders NAME=VALUE, and no shard: pass"
             f" '{os.path.join(folder, '*', '*.parquet')}', whose samples lack these columns, or the"  # noqa: PTH118
             " folder to reader.TableRows, whose rows have them"
         )
+    there = f", and it has the folders {', '.join(folders[:3])}" if folders else ""
     return ConfigError(
-        f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}: pass the folder"
-        " or the files that have them"
+        f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}{there}: pass the"
+        " folder or the files that have them"
     )
 
 

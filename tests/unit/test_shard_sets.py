@@ -279,6 +279,43 @@ def test_a_file_of_another_size_than_its_list_says_is_told(form: str, tmp_path: 
     assert "the list of its set says" in found.damage[0]
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["train-00000-of-00001.tar", "test-00000-of-00001.tar"], "'test-.*' and 'train-.*', and"),
+        (
+            ["a-train-1.tar", "a-validation-1.tar", "a-val-2.tar"],
+            "'a-train-1.tar' and 'a-val-2.tar'",
+        ),
+        (
+            ["testing.tar", "dev.tar"],
+            "'dev.tar' and 'testing.tar'.*those of '.*/.dev.'$",
+        ),
+        (["train-0.tar", "train-1.tar", "other.tar"], None),
+        (["train-val.tar", "val-1.tar"], None),
+        (["valley.tar", "training.tar", "contest.tar", "devices.tar"], None),
+    ],
+)
+def test_files_of_several_splits_in_a_folder_are_told(
+    names: list[str], told: str | None, tmp_path: Path
+) -> None:
+    for k, name in enumerate(names):
+        tar_of(tmp_path / name, k)
+    if told is None:
+        assert len(Shards(tmp_path)) == len(names)
+        return
+    with pytest.warns(UserWarning, match=rf"has files of several splits, such as .*{told}"):
+        assert len(Shards(tmp_path)) == len(names)
+    assert len(Shards([tmp_path / name for name in names])) == len(names)
+
+
+def test_a_folder_of_folders_names_them(tmp_path: Path) -> None:
+    tar_of(tmp_path / "train" / "a.tar", 0)
+    (tmp_path / "test").mkdir()
+    with pytest.raises(ConfigError, match="and it has the folders test, train: pass the folder or"):
+        Shards(tmp_path)
+
+
 # -- the index ------------------------------------------------------------------------------------
 
 
