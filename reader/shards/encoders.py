@@ -345,6 +345,8 @@ class JsonLinesEncoder(Encoder):
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder."""
+        if isinstance(sample, Mapping):
+            _fields(sample)  # JSON would make text of other keys, and one of 1 and "1"
         try:
             text = json.dumps(sample, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError):
@@ -458,7 +460,14 @@ class ParquetEncoder(Encoder):
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a value of Python. ConfigTypeError: a time of NumPy would be a number without unit."""
+    """Return a value of Python. ConfigTypeError: it would lose its unit, or has no order.
+
+    A time of NumPy would be a number without unit; a set comes in another order in each process.
+    """
+    if isinstance(value, (set, frozenset)):
+        raise ConfigTypeError(
+            f"the field {name!r} is a set, which has no order: pass sorted(value)"
+        )
     if not isinstance(value, (np.ndarray, np.generic)):
         return value
     found = value.tolist()

@@ -214,11 +214,13 @@ def counts_of(found: Iterable[ListedShard]) -> list[int]:
     counts = []
     for listed in found:
         if listed.samples is None:
-            raise ConfigError(
-                f"'{listed.path}' is a file of a set that its folder describes: pass the folder"
-            )
+            raise ConfigError(_of_a_set(listed.path))
         counts.append(listed.samples)
     return counts
+
+
+def _of_a_set(path: str) -> str:
+    return f"'{path}' is a file of a set that its folder describes: pass the folder"
 
 
 def _listed(
@@ -241,6 +243,8 @@ def _listed(
             found += indexed
             continue
         form = FORMATS[kind] if kind else find_format(entry, options.files)
+        if form is None and options.files.has(os.path.join(os.path.dirname(entry), "index.json")):  # noqa: PTH118, PTH120
+            raise ConfigError(_of_a_set(entry))
         if form is None:
             raise ConfigError(
                 f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
@@ -320,7 +324,7 @@ def _no_shards(folder: str, files: Files) -> ConfigError:
     there = f", and it has the folders {', '.join(folders[:3])}" if folders else ""
     return ConfigError(
         f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}{there}: pass the"
-        " folder or the files that have them"
+        " folder or the files that have them. Those of MDS and LitData need their index.json"
     )
 
 

@@ -139,6 +139,11 @@ def _whole_compression(form: str, compression: str | None) -> str | None:
 
 def _is_stream(samples: Any) -> bool:
     """Whether samples have no indices. ConfigTypeError: they are no samples."""
+    if hasattr(samples, "iloc"):
+        raise ConfigTypeError(
+            f"samples are the columns of a {type(samples).__name__}: pass its rows, such as"
+            " reader.TableRows(frame), or frame.to_dict('records')"
+        )
     is_stream = is_iterable_dataset(samples) or not hasattr(samples, "__getitem__")
     if isinstance(samples, (Mapping, str, bytes)) or not hasattr(
         samples, "__iter__" if is_stream else "__len__"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import Shards, write_shards
+from reader import ConfigError, Shards, write_shards
 from reader.__main__ import main
 from tests.shard_files import chunk_of, leaves_of, make_litdata, make_mds, make_tar
 
@@ -229,6 +229,30 @@ def test_sums_that_nobody_can_compute_are_told(
     path.write_bytes(path.read_bytes() + b"\0")
     code, out, _ = run(capsys, "check", tmp_path / "0")
     assert (code, " bytes, and the list of its set says " in out) == (1, True)
+
+
+def test_columns_of_an_index_are_those_of_the_shard(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_shards([{"a": 1, "t": "x"}, {"a": 2, "t": "y"}], tmp_path, "mds")
+    index = tmp_path / "index.json"
+    assert run(capsys, "check", tmp_path)[0] == 0
+    whole = index.read_text()
+    for one, other in (('["a", "t"]', '["b", "t"]'), ('["int", "str"]', '["int64", "str"]')):
+        index.write_text(whole.replace(one, other))
+        code, out, _ = run(capsys, "check", tmp_path)
+        assert (code, " has the columns [('a', 'int'), ('t', 'str')], and index.json" in out) == (
+            1,
+            True,
+        )
+    index.write_text(whole.replace(', "hashes": {"sha256"', ', "other": {"sha256"'))
+    (tmp_path / "manifest.json").unlink()
+    (path,) = tmp_path.glob("*.mds")
+    path.write_bytes(path.read_bytes().replace(b'"column_names": [', b'"column_names": {'))
+    code, out, _ = run(capsys, "check", tmp_path)
+    assert (code, "its description cannot be read" in out) == (1, True)
+    with pytest.raises(ConfigError, match=r"mds' is a file of a set that its folder describes"):
+        Shards(path)
 
 
 def test_samples_are_converted_and_an_ended_run_goes_on(

@@ -263,6 +263,15 @@ def test_a_generator_loses_no_sample_also_where_a_run_goes_on(tmp_path: Path) ->
     assert Shards(tmp_path / "none").__getitems__([0, 1]) == [None, 1]
 
 
+def test_a_frame_is_refused_and_its_rows_are_written(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1, 2]})
+    with pytest.raises(ConfigTypeError, match=r"columns of a DataFrame: pass its rows, such as"):
+        write_shards(frame, tmp_path)
+    write_shards(frame.to_dict("records"), tmp_path)
+    assert Shards(tmp_path)[1] == {"a": 2}
+
+
 @pytest.mark.parametrize("samples", [{"n": [1, 2]}, "folder", b"x", 5])
 def test_what_is_no_set_of_samples_is_refused(samples: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigTypeError, match=r"samples must be a dataset with a length"):
@@ -480,6 +489,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
         "sample 2 cannot be encoded: the field 'a' is 2.5",
     ),
     "parquet: 64 bits": ("parquet", [{"a": None}, {"a": 2**63}], {}, "'a' does not fit into int64"),
+    "parquet: a set": ("parquet", [{"a": {"x", "y"}}], {}, "'a' is a set, which has no order"),
     "parquet: object": ("parquet", [{"a": object()}], {}, "'a' cannot be in a column of Parquet"),
     "parquet: an int": ("parquet", [{"a": 1}, {"a": 2**70}], {}, "the field 'a' "),
     "parquet: large": ("parquet", [{"a": 1.5}, {"a": 2**53 + 1}], {}, "'a' does not fit into doub"),
@@ -583,6 +593,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
         {},
         r"sample 1 cannot be encoded: the field 'b' cannot be JSON: .* \(--field b=str of convert",
     ),
+    "jsonl: keys": ("jsonl", [{"a": 1}, {1: 2, "1": 3}], {}, "must be a dict with names for keys"),
     "jsonl: letters": ("jsonl", [{"a": "\ud800"}], {}, "sample 0 cannot be encoded: "),
 }
 

@@ -208,8 +208,10 @@ class _MdsShard(PlacedShard):
         least = _NUMBER.itemsize * (count + 2)
         super().__init__(stored, read_places(stored, count, least, stored.nbytes))
         self._sums = said["sums"][0]
+        self._head_nbytes = least
         columns = said["columns"]
         self._columns = [name for name, _, _ in columns]
+        self._described = [(name, encoding) for name, encoding, _ in columns]
         self._sizes = [size for _, _, size in columns]
         self._head = struct.Struct(f"<{self._sizes.count(None)}I")
         self._decoders = [
@@ -236,7 +238,21 @@ class _MdsShard(PlacedShard):
         return list(self._columns)
 
     def check_sums(self) -> list[str]:
-        """See Shard."""
+        """See Shard: also that the columns are those that the shard itself describes."""
+        nbytes = self._places[0] - self._head_nbytes
+        try:
+            said = json.loads(self._stored.read(self._head_nbytes, nbytes))
+            own = list(zip(said["column_names"], said["column_encodings"], strict=True))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DatasetError(
+                f"the shard '{self.path}' is damaged: its description cannot be read: {error}."
+                " Fetch it again, or write it anew"
+            ) from error
+        if own != self._described:
+            raise DatasetError(
+                f"the shard '{self.path}' has the columns {own}, and index.json says"
+                f" {self._described}: they are of different versions. Fetch both again"
+            )
         return _compare_sums(self._stored, self._sums)
 
     def _decoded(self, number: int, part: bytes, position: int) -> Any:
