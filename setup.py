@@ -44,7 +44,7 @@ HEADERS = (
 KERNELS = (
     "memory.copying",
     "pixels.",
-    "plans.balance",
+    "plans.",
     "random.permutation",
     "shared.entry_table",
     "shared.key_table",

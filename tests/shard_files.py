@@ -123,17 +123,18 @@ def make_litdata(
         form: a value whose leaves are None, as the samples are trees.
         serializers: of the leaves.
         chunks: the content of each.
-        config: what else index.json says.
+        config: what else index.json says. "nbytes" is that of each chunk before it is compressed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    dim = config.pop("dim", None)
+    dim, nbytes = config.pop("dim", None), config.pop("nbytes", None)
     said = []
     for number, content in enumerate(chunks):
         packed = f"{config['compression']}." if "compression" in config else ""
         name = f"chunk-0-{number}.{packed if config.get('is_packed') else ''}bin"
         (folder / name).write_bytes(content)
         count = config.get("count") or int.from_bytes(content[:4], "little")
-        said.append({"chunk_bytes": 1, "chunk_size": count, "dim": dim, "filename": name})
+        sizes = {"chunk_bytes": nbytes or len(content), "chunk_size": count}
+        said.append({**sizes, "dim": dim, "filename": name})
     config = {
         "data_format": list(serializers),
         "data_spec": json.dumps([1, tree(form)]),

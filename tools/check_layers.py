@@ -115,7 +115,7 @@ OF_ROOMS = {
     "pandas": ("sharing",),
     "ray": ("cluster",),
     "pyarrow": ("formats", "shards"),
-    **dict.fromkeys("array_record google_crc32c tifffile".split(), ("shards",)),
+    **dict.fromkeys("array_record google_crc32c tifffile xxhash".split(), ("shards",)),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(
         "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),

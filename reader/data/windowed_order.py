@@ -1,7 +1,7 @@
 """A shuffled order that keeps to few shards at a time, and what it needs of a dataset.
 
-Imports NumPy, the permutations, and `Dataset.map`. The values of an order never change; it holds
-a few numbers for each shard, and none for each sample.
+Imports NumPy, the permutations, the cutting into groups, and `Dataset.map`. The values of an order
+never change; it holds a few numbers for each shard, and none for each sample.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reader._core.plans.windows import group_shards
 from reader.checks import as_byte_size, as_int
 from reader.data.dataset import MappedDataset
 from reader.data.padded import Padded
@@ -34,7 +35,7 @@ def sharded(dataset: Any) -> Any:
     return dataset if hasattr(dataset, "starts") else None
 
 
-def starts_of(dataset: Any) -> npt.NDArray[Any]:
+def starts_of(dataset: Any) -> npt.NDArray[np.int64]:
     """Return a copy of the `starts` of a dataset of shards. ConfigError: they cannot be that."""
     starts, count = np.array(dataset.starts), len(dataset)
     is_right = starts.dtype.kind in "iu" and starts.ndim == 1 and len(starts) > 1
@@ -44,7 +45,7 @@ def starts_of(dataset: Any) -> npt.NDArray[Any]:
             f" samples, integers that rise from 0 to {count}, got {got(dataset.starts)} of"
             f" {type(dataset).__name__}"
         )
-    return starts
+    return starts.astype(np.int64)
 
 
 def as_window(window: Any, dataset: Any) -> int | None:
@@ -73,18 +74,16 @@ class WindowedOrder:
         epoch: likewise.
     """
 
-    def __init__(self, starts: npt.NDArray[Any], window: int, seed: int, epoch: int) -> None:
+    def __init__(self, starts: npt.NDArray[np.int64], window: int, seed: int, epoch: int) -> None:
         self._seed, self._epoch = seed, epoch
-        shards = shuffled(len(starts) - 1, seed, epoch).take(0, len(starts) - 1)
-        self._shards = shards
-        self._firsts = starts[:-1][shards]  # of the shards, in the order in which they come
-        self._ends = np.cumsum(np.diff(starts)[shards])
-        cuts = [0]  # shards
-        while cuts[-1] < len(shards):
-            taken = self._ends[cuts[-1] - 1] if cuts[-1] else 0
-            cuts.append(min(len(shards), int(np.searchsorted(self._ends, taken + window)) + 1))
-        self._cuts = np.array(cuts)
-        self._places = np.concatenate([[0], self._ends])[self._cuts]  # where each group begins
+        count = len(starts) - 1
+        shards = self._shards = shuffled(count, seed, epoch).take(0, count)
+        self._firsts = np.empty(count, np.int64)  # of the shards, in the order in which they come
+        self._ends, cuts = np.empty(count, np.int64), np.empty(count + 1, np.int64)
+        window = min(window, np.iinfo(np.int64).max)
+        made = group_shards(starts, shards, window, self._firsts, self._ends, cuts)
+        self._cuts = cuts[:made].copy()
+        self._places = np.concatenate([[0], self._ends[self._cuts[1:] - 1]])  # where groups begin
         self._newest: tuple[int, Permutation] | None = None
 
     @property

@@ -10,10 +10,10 @@ import os
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from reader.errors import ConfigError, DatasetError, remedy_for
 from reader.stores.files import Files
+from reader.stores.paths import folder_key, warn_of_splits
 
 __all__ = ["ARROW", "CSV", "JSON", "PARQUET", "STREAM", "SourceFile", "files_of", "unreadable"]
 
@@ -30,7 +30,6 @@ _PACKED_BEGINS = {  # what is compressed says so, whatever its name ends in
 }
 _BEGIN, _END = 8, 1 << 16  # bytes: what says its kind, and what pyarrow reads at the end
 _SPLITS = "dataset_dict.json"
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _REFUSED = {  # by how a file begins
     b"FEA1": "is a Feather file of version 1: write it anew as version 2",
     b"PARE": "is an encrypted Parquet file: read it with its keys by pyarrow.parquet.ParquetFile("
@@ -87,6 +86,7 @@ def files_of(source: str | list[str], files: Files) -> list[SourceFile]:
                 f"'{first[0]}' and '{path}' lie in folders with other names of columns,"
                 f" {list(first[1])} and {list(keys)}: pass a list of files, or one of the folders"
             )
+    warn_of_splits(source, [path for path, _ in found])
     return _opened(found, files)
 
 
@@ -117,17 +117,15 @@ def _listed(
     found = [name for name in found if name not in folders]
     yield from ((os.path.join(folder, name), keys) for name in found)  # noqa: PTH118
     for name in names:
-        key, is_key, value = name.partition("=")
-        inner = os.path.join(folder, name)  # noqa: PTH118
-        if not (key and is_key and name in folders):
+        said = folder_key(name)
+        if said is None or name not in folders:
             continue
-        if unquote(key) in keys:  # a link to a folder above it would have no end
+        inner = os.path.join(folder, name)  # noqa: PTH118
+        if said[0] in keys:  # a link to a folder above it would have no end
             raise ConfigError(
-                f"the folder '{inner}' names the column {unquote(key)!r} again: pass a list of"
-                " files"
+                f"the folder '{inner}' names the column {said[0]!r} again: pass a list of files"
             )
-        plain = None if value == _NO_VALUE else unquote(value)
-        yield from _listed(inner, {**keys, unquote(key): plain}, files)
+        yield from _listed(inner, {**keys, said[0]: said[1]}, files)
 
 
 def _text_kind(path: str) -> tuple[str | None, str | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.data.dataset import Dataset
@@ -40,6 +40,7 @@ class CheckedShard(NamedTuple):
         nbytes: of the file.
         faults: how many samples are damaged; of a file that is damaged as a whole 1.
         damage: what is wrong, for the first ten of these.
+        uncompared: the kinds of sums that its set has, and that cannot be computed here.
     """
 
     path: str
@@ -47,6 +48,7 @@ class CheckedShard(NamedTuple):
     nbytes: int
     faults: int
     damage: list[str]
+    uncompared: Sequence[str] = ()
 
 
 def check_shards(
@@ -127,7 +129,7 @@ class _Checks(Dataset[CheckedShard]):
             nbytes = file.nbytes
             self._compare_sum(file)
             count, shard, chosen = self._opened(listed)
-            shard.check_sums()
+            uncompared = shard.check_sums()
         except (ConfigError, DatasetError) as error:
             return CheckedShard(listed.path, 0, nbytes, 1, [str(error)])
         faults = 0
@@ -138,7 +140,7 @@ class _Checks(Dataset[CheckedShard]):
                 faults += 1
                 if len(damage) < _MOST_TOLD:
                     damage.append(str(fault))
-        return CheckedShard(listed.path, count, nbytes, faults, damage)
+        return CheckedShard(listed.path, count, nbytes, faults, damage, uncompared)
 
     def _compare_sum(self, file: StoredFile) -> None:
         wanted = self._sums.get(file.path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +141,7 @@ def _check(options: Any) -> int:
     from reader.shards.check_shards import check_shards
 
     shards = samples = nbytes = faults = 0
+    uncompared: Counter[str] = Counter()
     for found in check_shards(
         options.path,
         options.format,
@@ -149,12 +151,16 @@ def _check(options: Any) -> int:
     ):
         shards, samples = shards + 1, samples + found.samples
         nbytes, faults = nbytes + found.nbytes, faults + found.faults
+        uncompared.update(set(found.uncompared))
         for text in found.damage:
             print(_shown(text))
         if found.faults > len(found.damage):
             more = found.faults - len(found.damage)
             print(f"... and {more:,} more samples of the shard '{_shown(found.path)}'")
         sys.stdout.flush()
+    for kind, count in sorted(uncompared.items()):
+        remedy = ": pip install xxhash" if kind.startswith("xxh") else ", for want of a program"
+        print(f"the {kind} sums of {count:,} shards were not compared{remedy}")
     told = f"{faults:,} damaged" if faults else "all whole"
     print(f"{samples:,} samples in {shards:,} shards, {_in_bytes(nbytes)}: {told}")
     return 1 if faults else 0

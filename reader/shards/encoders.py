@@ -1,23 +1,24 @@
 """From samples to the bytes of shards: what each format writes, as its file in formats/ reads it.
 
 Imports NumPy and the standard library; pyarrow and Pillow where a format or a value needs them. An
-Encoder never changes once it has seen its first sample, and can be pickled: workers encode.
+Encoder never changes once it has seen the first samples, and can be pickled: workers encode.
 """
 
 from __future__ import annotations
 
 import abc
 import io
+import itertools
 import json
 import pickle
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reader.errors import ConfigError, ConfigTypeError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.shards.formats.compression import required_pyarrow
 from reader.shards.formats.mds_encodings import encoder_of, encoding_for, size_of
 from reader.shards.formats.tar import scan_tar
@@ -31,6 +32,8 @@ _TAR_END = bytes(1024)
 _MOST_MDS = (1 << 32) - 1  # bytes of a shard: its places are uint32
 _MOST_LEVELS = 48  # of lists and dicts in a value of Parquet: more cannot be read back
 _CONTAINERS = (Mapping, list, tuple)
+_MOST_LOOKED_AT = 64 << 20  # bytes of samples that are kept while types of columns are looked for
+_ONE_TYPE = "give its values one type, and its dicts the same keys, as by dataset.map"
 _OF_PARQUET = ("none", "snappy", "gz", "gzip", "zstd", "brotli", "lz4")
 
 
@@ -47,12 +50,17 @@ class Encoder(abc.ABC):
     frame_nbytes = 0
     most_nbytes: int | None = None
 
-    def look_at(self, sample: Any) -> None:  # noqa: B027  # most formats need no columns
-        """See the first sample, which may say what the columns are."""
+    def look_at(self, samples: Iterator[Any]) -> list[Any]:
+        """Take so many of the first samples as say what the columns are; return these, in order.
+
+        Raises:
+            ConfigError, ConfigTypeError: they do not say it.
+        """
+        return list(itertools.islice(samples, 1))  # most formats need no columns
 
     @property
     def columns(self) -> Mapping[str, str] | None:
-        """The types of the columns, as the first sample has them; None: the format has none."""
+        """The types of the columns, by the first samples; None: the format has none."""
         return None
 
     @abc.abstractmethod
@@ -216,10 +224,13 @@ class MdsEncoder(Encoder):
         self._columns: list[tuple[str, str, Callable[[Any], bytes], int | None]] = []
         self._description = b""
 
-    def look_at(self, sample: Any) -> None:
+    def look_at(self, samples: Iterator[Any]) -> list[Any]:
         """See Encoder."""
+        seen = super().look_at(samples)
+        if not seen:
+            return seen
         if self._encodings is None:
-            fields = _fields(sample)
+            fields = _fields(seen[0])
             self._encodings = {name: encoding_for(name, fields[name]) for name in sorted(fields)}
         if not self._encodings:
             raise ConfigError("a sample of MDS needs a field, and the first one has none")
@@ -229,6 +240,7 @@ class MdsEncoder(Encoder):
         ]
         self._description = json.dumps(self._described(), sort_keys=True).encode()
         self.frame_nbytes = 8 + len(self._description)  # the count, and where the last one ends
+        return seen
 
     @property
     def columns(self) -> Mapping[str, str] | None:
@@ -333,6 +345,8 @@ class JsonLinesEncoder(Encoder):
 
     def record(self, sample: Any, index: int) -> bytes:  # noqa: ARG002
         """See Encoder."""
+        if isinstance(sample, Mapping):
+            _fields(sample)  # JSON would make text of other keys, and one of 1 and "1"
         try:
             text = json.dumps(sample, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError):
@@ -356,18 +370,50 @@ class ParquetEncoder(Encoder):
         self._compression = {"gz": "gzip", None: "snappy"}.get(compression, compression)
         self._types: dict[str, Any] = {}
 
-    def look_at(self, sample: Any) -> None:
-        """See Encoder."""
-        for name, value in _fields(sample).items():
-            self._types[name] = found = _type_of(name, _plain(name, value))
-            if _lacks_type(found):
-                raise ConfigError(
-                    f"the field {name!r} of the first sample is {got(value)}, and the types of"
-                    " columns are those of its values: begin with a sample that has a value in each"
-                    " field"
+    def look_at(self, samples: Iterator[Any]) -> list[Any]:
+        """See Encoder: until each column has a type, or so many as memory should hold."""
+        seen: list[Any] = []
+        nbytes = 0
+        for number, sample in enumerate(samples):
+            seen.append(sample)
+            try:
+                self._add_types(_fields(sample))
+            except ConfigError as error:
+                if not number:
+                    raise
+                raise DatasetError(f"sample {number:,} cannot be encoded: {error}") from error
+            if not self._untyped():
+                return seen
+            nbytes += len(pickle.dumps(dict(sample)))
+            if nbytes > _MOST_LOOKED_AT:
+                break
+        for name in self._untyped():
+            raise ConfigError(
+                f"the field {name!r} has {_shown_type(self._types[name])} in the first"
+                f" {len(seen):,} samples, and the type of a column is that of its values: leave it"
+                " out, or begin with samples that have values in it"
+            )
+        return seen
+
+    def _add_types(self, fields: Mapping[str, Any]) -> None:
+        """Add to the types of columns what a sample says. ConfigError: it says another type."""
+        for name in self._untyped() if self._types else fields:
+            value = _plain(name, fields.get(name))
+            found = _type_of(name, value)
+            before = self._types.get(name, found)
+            both = _filled(before, found)
+            if both is None:
+                raise ConfigTypeError(
+                    f"the field {name!r} is {got(value)}, and samples before it have {before}:"
+                    f" {_ONE_TYPE}"
                 )
+            self._types[name] = both
         if not self._types:
             raise ConfigError("a sample of Parquet needs a field, and the first one has none")
+
+    def _untyped(self) -> list[str]:
+        """Return the columns of whose values no type is known, or not that of all parts."""
+        return [name for name, kind in self._types.items() if _lacks_type(kind)]
 
     @property
     def columns(self) -> Mapping[str, str] | None:
@@ -380,12 +426,13 @@ class ParquetEncoder(Encoder):
         if row.keys() != self._types.keys():
             raise ConfigError(
                 f"a sample has the fields {sorted(row)}, and the columns are those of the first"
-                f" one, {sorted(self._types)}"
+                f" one, {sorted(self._types)}: give each sample all fields, None for what it lacks"
             )
         for name, kind in self._types.items():
             if not _fits(_type_of(name, row[name]), kind):
                 raise ConfigTypeError(
-                    f"the field {name!r} is {got(row[name])}, and the first sample has {kind}"
+                    f"the field {name!r} is {got(row[name])}, and its column has {kind}, by the"
+                    f" first value: {_ONE_TYPE}"
                 )
             self._column(name, [row[name]])
         return pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
@@ -413,7 +460,14 @@ class ParquetEncoder(Encoder):
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a value of Python. ConfigTypeError: a time of NumPy would be a number without unit."""
+    """Return a value of Python. ConfigTypeError: it would lose its unit, or has no order.
+
+    A time of NumPy would be a number without unit; a set comes in another order in each process.
+    """
+    if isinstance(value, (set, frozenset)):
+        raise ConfigTypeError(
+            f"the field {name!r} is a set, which has no order: pass sorted(value)"
+        )
     if not isinstance(value, (np.ndarray, np.generic)):
         return value
     found = value.tolist()
@@ -486,6 +540,36 @@ def _lacks_type(kind: Any) -> bool:
         inner = [kind.field(k).type for k in range(kind.num_fields)]
         return not inner or any(map(_lacks_type, inner))
     return bool(types.is_null(kind))
+
+
+def _shown_type(kind: Any) -> str:
+    """Return what values have whose type is not known."""
+    from pyarrow import types
+
+    return "no value" if types.is_null(kind) else f"values of {kind} alone"
+
+
+def _filled(kind: Any, more: Any) -> Any:
+    """Return a type with the parts of another where it has none; None: values are of one of them.
+
+    Args:
+        kind: which may lack a type; see `_lacks_type`.
+        more: the type of a later value.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_null(kind):
+        return more
+    if types.is_list(kind) and types.is_list(more):
+        inner = _filled(kind.value_type, more.value_type)
+        return None if inner is None else pa.list_(inner)
+    if types.is_struct(kind) and types.is_struct(more):
+        fields = {kind.field(k).name: kind.field(k).type for k in range(kind.num_fields)}
+        for each in map(more.field, range(more.num_fields)):
+            fields[each.name] = _filled(fields.get(each.name, pa.null()), each.type)
+        return None if None in fields.values() else pa.struct(list(fields.items()))
+    return kind if _fits(more, kind) else None
 
 
 def _fits(kind: Any, wanted: Any) -> bool:

@@ -23,7 +23,7 @@ from reader.sharing.share import share
 from reader.stores.files import Files, StoredFile
 from reader.stores.kept_arrays import COUNT, KeptArrays, kept_in_memory
 from reader.stores.kept_index import kept_for
-from reader.stores.paths import parts_of, require_all
+from reader.stores.paths import folder_key, parts_of, require_all, warn_of_splits
 from reader.stores.urls import is_url
 
 __all__ = ["SetIndex", "counts_of", "files_of", "find_set", "listed_shards", "refuse_twice"]
@@ -214,11 +214,13 @@ def counts_of(found: Iterable[ListedShard]) -> list[int]:
     counts = []
     for listed in found:
         if listed.samples is None:
-            raise ConfigError(
-                f"'{listed.path}' is a file of a set that its folder describes: pass the folder"
-            )
+            raise ConfigError(_of_a_set(listed.path))
         counts.append(listed.samples)
     return counts
+
+
+def _of_a_set(path: str) -> str:
+    return f"'{path}' is a file of a set that its folder describes: pass the folder"
 
 
 def _listed(
@@ -241,6 +243,8 @@ def _listed(
             found += indexed
             continue
         form = FORMATS[kind] if kind else find_format(entry, options.files)
+        if form is None and options.files.has(os.path.join(os.path.dirname(entry), "index.json")):  # noqa: PTH118, PTH120
+            raise ConfigError(_of_a_set(entry))
         if form is None:
             raise ConfigError(
                 f"'{entry}' is a shard of none of the formats {', '.join(FORMATS)}, by its name"
@@ -275,6 +279,7 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     if kind and not found:
         found = [(FORMATS[kind], each) for each in files]
     require_all([each for _, each in found])
+    warn_of_splits(folder, [each for _, each in found])
     return [(form, ListedShard(each)) for form, each in found]
 
 
@@ -309,9 +314,17 @@ def _no_shards(folder: str, files: Files) -> ConfigError:
             f"the folder '{folder}' has no index.json, and {len(inner)} folders in it have one:"
             f" pass one of them, or a list of those that you want, such as {inner[:3]}"
         )
+    folders = files.folders(folder)
+    if any(map(folder_key, folders)):
+        return ConfigError(
+            f"the folder '{folder}' has folders NAME=VALUE, and no shard: pass"
+            f" '{os.path.join(folder, '*', '*.parquet')}', whose samples lack these columns, or the"  # noqa: PTH118
+            " folder to reader.TableRows, whose rows have them"
+        )
+    there = f", and it has the folders {', '.join(folders[:3])}" if folders else ""
     return ConfigError(
-        f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}: pass the folder"
-        " or the files that have them"
+        f"the folder '{folder}' has no shard of the formats {', '.join(FORMATS)}{there}: pass the"
+        " folder or the files that have them. Those of MDS and LitData need their index.json"
     )
 
 
@@ -361,7 +374,8 @@ def _check_columns(found: SetIndex) -> None:
     first = found.arrays(0).get(_COLUMNS)
     if first is None:
         return
-    _warn_of_folders([file.path for file in map(found.file, range(len(found.files)))])
+    columns = first.tobytes().decode().split("\0")
+    _warn_of_folders([found.file(k).path for k in range(len(found.files))], columns)
     for number in range(1, len(found.files)):
         other = found.arrays(number)[_COLUMNS]
         if np.array_equal(first, other):
@@ -374,15 +388,19 @@ def _check_columns(found: SetIndex) -> None:
         )
 
 
-def _warn_of_folders(paths: Iterable[str]) -> None:
-    """Warn where folders NAME=VALUE of differing values hold files that have columns."""
-    values: dict[str, set[str]] = {}
+def _warn_of_folders(paths: Iterable[str], columns: list[str]) -> None:
+    """Warn where folders NAME=VALUE of differing values hold files without a column NAME.
+
+    Args:
+        paths: of the files.
+        columns: of them: "name: type".
+    """
+    values: dict[str, set[str | None]] = {}
     for folder in set(map(os.path.dirname, paths)):
-        for part in folder.split("/"):
-            name, is_column, value = part.partition("=")
-            if is_column:
-                values.setdefault(name, set()).add(value)
-    names = sorted(name for name, found in values.items() if len(found) > 1)
+        for name, value in filter(None, map(folder_key, folder.split("/"))):
+            values.setdefault(name, set()).add(value)
+    named = {name for name, found in values.items() if len(found) > 1}
+    names = sorted(name for name in named if not any(c.startswith(f"{name}: ") for c in columns))
     if names:
         warnings.warn(
             f"the names of folders say {', '.join(names)}, which samples of Shards do not have:"

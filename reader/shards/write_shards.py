@@ -56,7 +56,9 @@ def write_shards(
         samples: a dataset with indices, or an iterable, such as a generator, which gives the
             same samples when a call is repeated.
             A sample is a dict; of "jsonl" it is anything that JSON holds. Samples of "mds" and
-            "parquet" have the fields of the first one, and values of the same types.
+            "parquet" have the fields of the first one, and values of the same types. Of "parquet"
+            values may be None: the first sample with a value, or with all parts of a nested one,
+            says the type.
         path: of the folder, which is made if it is missing; or the address of one in an object
             store, such as "s3://bucket/folder", "gs://..." or "az://container/folder".
         format: "mds", "tar", "tfrecord", "parquet" or "jsonl".
@@ -94,16 +96,14 @@ def write_shards(
         )
     known = None if is_stream else len(samples)
     source = _fetched(samples, is_stream)
-    first = list(itertools.islice(source, 1))
-    if not first:
-        raise ConfigError("there is no sample to write")
+    seen = _look_at(encoder, source)
     said = {"format": format, "shard_size": size, "compression": compression, "columns": columns}
-    said |= {"samples": known, "first": _look_at_first(encoder, first[0])}
+    said |= {"samples": known, "first": _sum_of_first(encoder, seen[0])}
     with folder.only_writer():
         journal = _Journal(folder, {**said, "types": encoder.columns})
         done = sum(each["samples"] for each in journal.shards)
-        if is_stream:  # a generator gives its first sample once
-            source = itertools.chain(first, source)
+        if is_stream:  # a generator gives its first samples once
+            source = itertools.chain(seen, source)
             there = sum(1 for _ in itertools.islice(source, done))
         else:  # what is written is not fetched again
             source = _fetched(samples, is_stream, done)
@@ -139,6 +139,11 @@ def _whole_compression(form: str, compression: str | None) -> str | None:
 
 def _is_stream(samples: Any) -> bool:
     """Whether samples have no indices. ConfigTypeError: they are no samples."""
+    if hasattr(samples, "iloc"):
+        raise ConfigTypeError(
+            f"samples are the columns of a {type(samples).__name__}: pass its rows, such as"
+            " reader.TableRows(frame), or frame.to_dict('records')"
+        )
     is_stream = is_iterable_dataset(samples) or not hasattr(samples, "__getitem__")
     if isinstance(samples, (Mapping, str, bytes)) or not hasattr(
         samples, "__iter__" if is_stream else "__len__"
@@ -150,20 +155,33 @@ def _is_stream(samples: Any) -> bool:
     return is_stream
 
 
-def _look_at_first(encoder: Encoder, sample: Any) -> str:
-    """Show the first sample to the encoder; return the sum of a shard that has it alone.
+def _look_at(encoder: Encoder, samples: Iterator[Any]) -> list[Any]:
+    """Show the first samples to the encoder; return those that it has taken.
 
     Raises:
-        ConfigError, ConfigTypeError: it has no fields or types that the format holds.
-        DatasetError: it cannot be encoded.
+        ConfigError, ConfigTypeError: there is none, or they have no fields or types that the format
+            holds.
+        DatasetError: one cannot be fetched.
     """
     try:
-        encoder.look_at(sample)
-        return sum_of(encoder.shard([_encoded(encoder, sample, 0)]))
+        seen = encoder.look_at(samples)
     except ReaderError:
         raise
     except Exception as error:  # of many types
         raise DatasetError(f"sample 0 cannot be encoded: {error}") from error
+    if not seen:
+        raise ConfigError("there is no sample to write")
+    return seen
+
+
+def _sum_of_first(encoder: Encoder, sample: Any) -> str:
+    """Return the sum of a shard that has the first sample alone.
+
+    Raises:
+        ConfigError: its record is no shard.
+        DatasetError: it cannot be encoded.
+    """
+    return sum_of(encoder.shard([_encoded(encoder, sample, 0)]))
 
 
 class _Encoded(Dataset[bytes]):

@@ -301,8 +301,8 @@ class StoredBytes:
         if (found.st_size, found.st_mtime_ns) != self._file[1:]:
             raise DatasetError(
                 f"the shard '{self.path}' has changed since its index was made: it had"
-                f" {self._file.nbytes:,} bytes, and has {found.st_size:,}. Leave the files as they"
-                " are while they are read, or make the dataset anew"
+                f" {self._file.nbytes:,} bytes, and has {found.st_size:,}, or was written to. Leave"
+                " the files as they are while they are read, or make the dataset anew"
             )
 
     def __del__(self) -> None:

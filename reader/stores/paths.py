@@ -9,9 +9,11 @@ import glob
 import itertools
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from reader.checks import refuse_url
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -21,12 +23,14 @@ __all__ = [
     "by_number",
     "expanded",
     "files_in",
+    "folder_key",
     "identities_above",
     "is_folder",
     "named",
     "names_below",
     "parts_of",
     "require_all",
+    "warn_of_splits",
 ]
 
 _RANGE = re.compile(
@@ -38,7 +42,9 @@ _OF_MANY = re.compile(  # "train-00001-of-00003.parquet", and also with the hash
     r"(?P<after>\.[^/]*)?",
     re.ASCII | re.DOTALL,
 )
+_SPLIT = re.compile(r"(?<![a-z])(train|val|dev|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
 _MOST_FILES = 10_000_000
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # of a folder NAME=VALUE
 _Identity = tuple[int, int]  # of a folder: device, inode
 
 
@@ -73,6 +79,17 @@ def named(part: str) -> list[str]:
     """
     refuse_url("path", part)
     return [_absolute(name) for name in _named(part)]
+
+
+def folder_key(name: str) -> tuple[str, str | None] | None:
+    """Return the column that a folder NAME=VALUE names, and its value; None: it names none.
+
+    Spark and Hive write such folders. A value that is None is a null.
+    """
+    key, is_key, value = name.partition("=")
+    if not (key and is_key):
+        return None
+    return unquote(key), None if value == _NO_VALUE else unquote(value)
 
 
 def _absolute(path: str) -> str:
@@ -203,11 +220,31 @@ def require_all(paths: list[str]) -> None:
             )
 
 
+def warn_of_splits(folder: str, paths: list[str]) -> None:
+    """Warn where files of a folder are named as parts for training and for testing."""
+    found: dict[str, tuple[str, str]] = {}
+    for path in paths:
+        name = os.path.basename(path)  # noqa: PTH119
+        words = {match[1] for match in _SPLIT.finditer(name)}
+        if len(words) == 1:
+            (word,) = words
+            found.setdefault(word.lower().replace("dev", "val"), (word, name))
+    if len(found) > 1:
+        (word, one), (_, other), *_ = found.values()
+        warnings.warn(
+            f"the folder '{folder}' has files of several splits, such as '{one}' and '{other}', and"
+            " all of them are taken as one set: pass the files of one split, such as those of"
+            f" '{os.path.join(folder, f'*{word}*')}'",  # noqa: PTH118
+            stacklevel=2,
+        )
+
+
 def _near(name: str) -> str:
     """Return what the folder of a missing file has, in words."""
     folder = os.path.dirname(name) or "."  # noqa: PTH120
     try:
-        found = sorted(itertools.islice(os.listdir(folder), 10_000))  # noqa: PTH208
+        names = itertools.islice(os.listdir(folder), 10_000)  # noqa: PTH208
+        found = sorted(name for name in names if not name.startswith("."))
     except OSError:
         return f": there is no folder '{folder}', or it cannot be read"
     if not found:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from reader import Shards, write_shards
+from reader import ConfigError, Shards, write_shards
 from reader.__main__ import main
 from tests.shard_files import chunk_of, leaves_of, make_litdata, make_mds, make_tar
 
@@ -168,6 +171,88 @@ def test_sums_of_an_index_are_compared_though_the_shard_is_not_compressed(
     code, out, _ = run(capsys, "check", folder)
     assert code == 1
     assert "its sha1 is " in out
+
+
+def summed(folder: Path, kind: str, wanted: str | None = None, packed: bool = False) -> Path:
+    """Write a shard of MDS with a sum of a kind, which is right or as wanted; return its file."""
+    make_mds(folder, {"n": ("bytes", None)}, [[{"n": b"abc"}, {"n": b"def"}]])
+    path = folder / "shard.00000.mds"
+    content = path.read_bytes()
+    index = json.loads((folder / "index.json").read_text())
+    shard = index["shards"][0]
+    if wanted is None:
+        new = getattr(hashlib, kind, None) or getattr(pytest.importorskip("xxhash"), kind)
+        wanted = new(content).hexdigest()
+    shard["raw_data"]["hashes"] = {kind: wanted}
+    if packed:
+        shard["compression"] = "gz"
+        shard["zip_data"] = {**shard["raw_data"], "basename": f"{path.name}.gz"}
+        path.unlink()
+        path = path.with_suffix(".mds.gz")
+        path.write_bytes(gzip.compress(content, 0))
+        shard["zip_data"]["bytes"] = path.stat().st_size
+    (folder / "index.json").write_text(json.dumps(index))
+    return path
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["md5", "sha3_256", "xxh32", "xxh64", "xxh128", "xxh3_64"])
+def test_sums_of_each_kind_of_streaming_are_compared(
+    kind: str, packed: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = summed(tmp_path, kind, packed=packed)
+    code, out, _ = run(capsys, "check", tmp_path)
+    assert (code, "not compared" in out) == (0, False)
+    content = path.read_bytes()
+    if packed:
+        changed = gzip.decompress(content).replace(b"def", b"dEf")
+        path.write_bytes(gzip.compress(changed, 0))
+    else:
+        path.write_bytes(content.replace(b"def", b"dEf"))
+    assert path.stat().st_size == len(content)
+    code, out, _ = run(capsys, "check", tmp_path)
+    assert (code, f"' is damaged: its {kind} is " in out) == (1, True)
+
+
+def test_sums_that_nobody_can_compute_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for number, kind in enumerate(["xxh64", "xxh64", "shake_128", "sum"]):
+        summed(tmp_path / str(number), kind, "00")
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    code, out, _ = run(capsys, "check", *(tmp_path / str(number) for number in range(4)))
+    assert code == 0
+    assert "the xxh64 sums of 2 shards were not compared: pip install xxhash\n" in out
+    assert "the shake_128 sums of 1 shards were not compared, for want of a program\n" in out
+    assert "the sum sums of 1 shards were not compared, for want of a program\n" in out
+    path = tmp_path / "0" / "shard.00000.mds"
+    path.write_bytes(path.read_bytes() + b"\0")
+    code, out, _ = run(capsys, "check", tmp_path / "0")
+    assert (code, " bytes, and the list of its set says " in out) == (1, True)
+
+
+def test_columns_of_an_index_are_those_of_the_shard(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_shards([{"a": 1, "t": "x"}, {"a": 2, "t": "y"}], tmp_path, "mds")
+    index = tmp_path / "index.json"
+    assert run(capsys, "check", tmp_path)[0] == 0
+    whole = index.read_text()
+    for one, other in (('["a", "t"]', '["b", "t"]'), ('["int", "str"]', '["int64", "str"]')):
+        index.write_text(whole.replace(one, other))
+        code, out, _ = run(capsys, "check", tmp_path)
+        assert (code, " has the columns [('a', 'int'), ('t', 'str')], and index.json" in out) == (
+            1,
+            True,
+        )
+    index.write_text(whole.replace(', "hashes": {"sha256"', ', "other": {"sha256"'))
+    (tmp_path / "manifest.json").unlink()
+    (path,) = tmp_path.glob("*.mds")
+    path.write_bytes(path.read_bytes().replace(b'"column_names": [', b'"column_names": {'))
+    code, out, _ = run(capsys, "check", tmp_path)
+    assert (code, "its description cannot be read" in out) == (1, True)
+    with pytest.raises(ConfigError, match=r"mds' is a file of a set that its folder describes"):
+        Shards(path)
 
 
 def test_samples_are_converted_and_an_ended_run_goes_on(

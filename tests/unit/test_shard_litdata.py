@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reader import ConfigError, DatasetError, Shards
+from reader.shards.check_shards import check_shards
 from reader.shards.formats.litdata_serializers import serializer_of
 from tests.shard_files import chunk_of, leaves_of, make_litdata, tree
 from tests.unit.test_shard_formats import all_of, told_or_read
@@ -300,13 +301,48 @@ def test_each_level_of_compression_is_read(level: str, tmp_path: Path) -> None:
         "sample": lambda: chunk_of(list(map(zstd, samples))),
     }[level]()
     config = {"compression": "zstd:7", "compression_level": level, "count": 10}
-    config["is_packed"] = level == "chunk"
+    if level == "chunk":
+        config |= {"is_packed": True, "nbytes": len(chunk_of(samples))}
     make_litdata(tmp_path, FORM, SERIALIZERS, [content], **config)
     assert all_of(Shards(tmp_path)) == list(map(value, range(10)))
+    assert faults(tmp_path) == []
     if level == "chunk":  # LitData decompresses chunks into its folder
         (tmp_path / "chunk-0-0.zstd:7.bin").unlink()
         (tmp_path / "chunk-0-0.bin").write_bytes(chunk_of(samples))
         assert all_of(Shards(tmp_path)) == list(map(value, range(10)))
+        assert faults(tmp_path) == []
+
+
+def faults(folder: Path) -> list[str]:
+    """What a check finds wrong with shards."""
+    return [text for found in check_shards(folder) for text in found.damage]
+
+
+@pytest.mark.parametrize("kind", ["trees", "tokens", "rows"])
+def test_a_check_compares_sizes_and_counts_with_the_index(kind: str, tmp_path: Path) -> None:
+    if kind == "trees":
+        make_trees(tmp_path, 3)
+    elif kind == "tokens":
+        make_tokens(tmp_path, 5, 0, 8)
+    else:
+        make_litdata(tmp_path, {"s": None, "l": None}, ["str"] * 2, [with_rows(ROWS, None)])
+    assert faults(tmp_path) == []
+    path = tmp_path / "chunk-0-0.bin"
+    nbytes, count = path.stat().st_size, int.from_bytes(path.read_bytes()[:4], "little")
+    change(tmp_path, {"chunk_bytes": nbytes - 4 * (count + 2)})  # as early releases count
+    assert faults(tmp_path)[:1] == []
+    for said in (nbytes - 1, nbytes + 1, 0):
+        change(tmp_path, {"chunk_bytes": said})
+        found = faults(tmp_path)[0]
+        assert f"-0.bin' has {nbytes:,} bytes, and chunk_bytes of index.json is {said:,}: " in found
+        assert len(Shards(tmp_path)) > 0
+    change(tmp_path, {"chunk_bytes": None})
+    assert faults(tmp_path) == []
+    change(tmp_path, {"chunk_size": count + 1})
+    assert f"and index.json says {count + 1}" in faults(tmp_path)[0]
+    change(tmp_path, {"chunk_size": count, "chunk_bytes": "x"})
+    with pytest.raises(ConfigError, match=r"index.json' is damaged: its config or a chunk lacks"):
+        Shards(tmp_path)
 
 
 def with_rows(rows: list[dict[str, Any]], codec: str | None, is_file: bool = True) -> bytes:

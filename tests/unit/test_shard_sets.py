@@ -26,8 +26,11 @@ from reader import (
     Shards,
     write_shards,
 )
+from reader._core.plans.windows import group_shards
 from reader.data.windowed_order import WindowedOrder
 from reader.images import Compose, RandomResizedCrop
+from reader.random.permutation import Permutation, shuffled
+from reader.random.seeds import order_key
 from reader.shards.check_shards import check_shards
 from reader.shards.formats import FORMATS
 from reader.shards.formats.tar import scan_tar
@@ -274,6 +277,43 @@ def test_a_file_of_another_size_than_its_list_says_is_told(form: str, tmp_path: 
         Shards(tmp_path)
     (found,) = check_shards(tmp_path)
     assert "the list of its set says" in found.damage[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["train-00000-of-00001.tar", "test-00000-of-00001.tar"], "'test-.*' and 'train-.*', and"),
+        (
+            ["a-train-1.tar", "a-validation-1.tar", "a-val-2.tar"],
+            "'a-train-1.tar' and 'a-val-2.tar'",
+        ),
+        (
+            ["testing.tar", "dev.tar"],
+            "'dev.tar' and 'testing.tar'.*those of '.*/.dev.'$",
+        ),
+        (["train-0.tar", "train-1.tar", "other.tar"], None),
+        (["train-val.tar", "val-1.tar"], None),
+        (["valley.tar", "training.tar", "contest.tar", "devices.tar"], None),
+    ],
+)
+def test_files_of_several_splits_in_a_folder_are_told(
+    names: list[str], told: str | None, tmp_path: Path
+) -> None:
+    for k, name in enumerate(names):
+        tar_of(tmp_path / name, k)
+    if told is None:
+        assert len(Shards(tmp_path)) == len(names)
+        return
+    with pytest.warns(UserWarning, match=rf"has files of several splits, such as .*{told}"):
+        assert len(Shards(tmp_path)) == len(names)
+    assert len(Shards([tmp_path / name for name in names])) == len(names)
+
+
+def test_a_folder_of_folders_names_them(tmp_path: Path) -> None:
+    tar_of(tmp_path / "train" / "a.tar", 0)
+    (tmp_path / "test").mkdir()
+    with pytest.raises(ConfigError, match="and it has the folders test, train: pass the folder or"):
+        Shards(tmp_path)
 
 
 # -- the index ------------------------------------------------------------------------------------
@@ -540,6 +580,48 @@ def test_a_windowed_order_has_each_sample_once_and_opens_anywhere(
         at += size
 
 
+@given(
+    LENGTHS,
+    st.integers(1, 60) | st.integers(2**40, 2**70),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 3),
+)
+def test_a_windowed_order_is_what_its_definition_says(
+    lengths: list[int], window: int, seed: int, epoch: int
+) -> None:
+    order = WindowedOrder(np.cumsum([0, *lengths]), window, seed, epoch)
+    expected: list[int] = []
+    groups: list[list[int]] = [[]]
+    for shard in shuffled(len(lengths), seed, epoch).take(0, len(lengths)).tolist():
+        if sum(lengths[each] for each in groups[-1]) >= window:
+            groups.append([])
+        groups[-1].append(shard)
+    for number, group in enumerate(groups):
+        own = [sum(lengths[:each]) + k for each in group for k in range(lengths[each])]
+        expected += [own[k] for k in Permutation(len(own), order_key(seed, epoch, number + 1))]
+    assert [each.tolist() for each in order.groups] == groups
+    assert order.take(0, len(order)).tolist() == expected
+
+
+def test_groups_of_a_million_shards_are_the_shards_once_and_no_two_groups_lie_alike() -> None:
+    lengths = np.random.default_rng(4).integers(0, 9, 10**6)
+    order = WindowedOrder(np.concatenate([[0], np.cumsum(lengths)]), 20, 5, 0)
+    sizes = [int(lengths[group].sum()) for group in order.groups]
+    assert min(sizes[:-1]) == 20
+    assert max(sizes) <= 27
+    assert (np.sort(np.concatenate(order.groups)) == np.arange(10**6)).all()
+    assert len(order) == sum(sizes)
+
+
+def test_arrays_for_another_number_of_shards_are_refused() -> None:
+    starts, shards = np.arange(5), np.arange(4)
+    rooms = [np.empty(count, np.int64) for count in (4, 4, 5)]
+    for k in range(3):
+        wrong = [room[: len(room) - (k == number)] for number, room in enumerate(rooms)]
+        with pytest.raises(ValueError, match="the arrays must have room for 4 shards"):
+            group_shards(starts, shards, 1, *wrong)
+
+
 class Numbers(Shards):
     """Shards of given lengths, without files."""
 
@@ -556,6 +638,17 @@ class Numbers(Shards):
 
     def __len__(self) -> int:
         return sum(self._lengths)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint16", "uint64"])
+def test_starts_may_be_integers_of_any_type(dtype: str) -> None:
+    class Typed(Numbers):
+        @property
+        def starts(self) -> Any:
+            return super().starts.astype(dtype)
+
+    typed, plain = (list(ShardOrder(kind(3, 2, 4), 1, 4)) for kind in (Typed, Numbers))
+    assert typed == plain
 
 
 @pytest.mark.parametrize("window", [None, 7, "all", "1kB"])

@@ -307,6 +307,16 @@ def test_folders_of_partitions_give_columns(
         assert {-9 if each is None else each for each in theirs} == set(wanted)
 
 
+def test_files_of_several_splits_in_a_folder_are_told(tmp_path: Path) -> None:
+    for name in ("train-00000-of-00001", "test-00000-of-00001"):
+        pq.write_table(pa.table({"x": [1]}), tmp_path / f"{name}.parquet")
+    with pytest.warns(
+        UserWarning, match=r"of several splits, such as 'test-.*those of '.*/.test.'$"
+    ):
+        assert len(TableRows(tmp_path)) == 2
+    assert len(TableRows([tmp_path / "train-00000-of-00001.parquet"])) == 1
+
+
 def test_partitions_of_nulls_alone_are_as_columns_of_nulls(tmp_path: Path) -> None:
     folder = partitioned(tmp_path / "files", "__HIVE_DEFAULT_PARTITION__")
     rows = TableRows(folder, as_dtype={"year": "int16"}, fill_null={"year": -9})

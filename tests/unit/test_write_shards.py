@@ -6,8 +6,10 @@ import datetime
 import fcntl
 import gzip
 import hashlib
+import io
 import json
 import os
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,6 +263,15 @@ def test_a_generator_loses_no_sample_also_where_a_run_goes_on(tmp_path: Path) ->
     assert Shards(tmp_path / "none").__getitems__([0, 1]) == [None, 1]
 
 
+def test_a_frame_is_refused_and_its_rows_are_written(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1, 2]})
+    with pytest.raises(ConfigTypeError, match=r"columns of a DataFrame: pass its rows, such as"):
+        write_shards(frame, tmp_path)
+    write_shards(frame.to_dict("records"), tmp_path)
+    assert Shards(tmp_path)[1] == {"a": 2}
+
+
 @pytest.mark.parametrize("samples", [{"n": [1, 2]}, "folder", b"x", 5])
 def test_what_is_no_set_of_samples_is_refused(samples: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigTypeError, match=r"samples must be a dataset with a length"):
@@ -393,17 +404,92 @@ def test_hidden_files_are_no_shards(tmp_path: Path) -> None:
     assert Shards(tmp_path)[0] == {"a": 1}
 
 
+def image(mode: str, seed: int = 0) -> Any:
+    """Return an image of Pillow; None where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    pixels = np.random.default_rng(seed).integers(0, 255, (5 + seed, 7, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).convert(mode)
+
+
+def file_of(form: str, seed: int) -> bytes:
+    file = io.BytesIO()
+    image("RGB", seed).save(file, form)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["jpeg_array", "jpegarray", "list[jpeg]", "list[png]"])
+def test_lists_of_image_files_are_read_back(encoding: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    form = "PNG" if "png" in encoding else "JPEG"
+    files = [[file_of(form, k) for k in range(count)] for count in (2, 1, 3)]
+    samples: list[Any] = [{"a": each} for each in files]
+    samples.append({"a": (image("RGB", 4), file_of(form, 4))})  # the one is encoded as the other
+    if encoding.startswith("list"):
+        samples.append({"a": []})
+    write_shards(samples, tmp_path, columns={"a": encoding}, shard_size=500)
+    found = [each["a"] for each in Shards(tmp_path).__getitems__(range(len(samples)))]
+    decoded = [list(map(decoded_image, each)) for each in files]
+    assert [list(map(pixels_of, each)) for each in found[:3]] == decoded
+    assert pixels_of(found[3][0]) == pixels_of(found[3][1])
+    assert found[4:] == [[]] * (len(samples) - 4)
+
+
+def decoded_image(content: bytes) -> Any:
+    from PIL import Image
+
+    return pixels_of(Image.open(io.BytesIO(content)))
+
+
+def pixels_of(found: Any) -> Any:
+    return found.mode, found.size, found.tobytes()
+
+
+@pytest.mark.parametrize("encoding", ["list[pil]", None])
+def test_lists_of_images_keep_their_pixels(encoding: str | None, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    images = [[image(mode, k) for k, mode in enumerate(modes)] for modes in (["L", "RGBA"], ["1"])]
+    columns = None if encoding is None else {"a": encoding}  # else list[png], by the first sample
+    write_shards([{"a": each} for each in images], tmp_path, columns=columns)
+    shards = Shards(tmp_path)
+    for k, expected in enumerate(images):
+        assert list(map(pixels_of, shards[k]["a"])) == list(map(pixels_of, expected))
+
+
 # -- what a format cannot hold --------------------------------------------------------------------
 
 NANOSECONDS = np.array(["2020-01-01", "NaT"], "datetime64[ns]")
 REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
-    "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and th"),
+    "parquet: a fraction": ("parquet", [{"a": 1}, {"a": 2.5}], {}, r"'a' is 2.5 \(float\), and it"),
     "parquet: a new field": ("parquet", [{"a": 1}, {"a": 2, "b": ""}], {}, r"columns are those of"),
     "parquet: no field": ("parquet", [{"a": 1}, {}], {}, r"has the fields \[\], and the columns"),
     "parquet: {}": ("parquet", [{}], {}, "needs a field, and the first one has none"),
-    "parquet: None": ("parquet", [{"a": None}, {"a": 1}], {}, "of the first sample is None"),
-    "parquet: []": ("parquet", [{"a": [[]]}], {}, "begin with a sample that has a value in each"),
-    "parquet: inner": ("parquet", [{"a": {"b": {}}}], {}, "'a' of the first sample is {'b': {}}"),
+    "parquet: None": ("parquet", [{"a": None}] * 2, {}, "'a' has no value in the first 2 samples"),
+    "parquet: []": ("parquet", [{"a": [[]]}], {}, "'a' has values of list<.*null>> alone in the f"),
+    "parquet: inner": ("parquet", [{"a": {"b": {}}}], {}, "'a' has values of struct<b: struct<>> "),
+    "parquet: later": (
+        "parquet",
+        [{"a": []}, {"a": "x"}],
+        {},
+        "'a' is 'x' .*, and samples before it have list<.*: give its values one type",
+    ),
+    "parquet: later object": ("parquet", [{"a": None}, {"a": object()}], {}, "'a' cannot be in a"),
+    "parquet: no field yet": (
+        "parquet",
+        [{"a": None}, {"a": 1}, {"b": 1}],
+        {},
+        "sample 2 cannot be encoded: .*, and the columns are those of",
+    ),
+    "parquet: then float": (
+        "parquet",
+        [{"a": None}, {"a": 1}, {"a": 2.5}],
+        {},
+        "sample 2 cannot be encoded: the field 'a' is 2.5",
+    ),
+    "parquet: 64 bits": ("parquet", [{"a": None}, {"a": 2**63}], {}, "'a' does not fit into int64"),
+    "parquet: a set": ("parquet", [{"a": {"x", "y"}}], {}, "'a' is a set, which has no order"),
     "parquet: object": ("parquet", [{"a": object()}], {}, "'a' cannot be in a column of Parquet"),
     "parquet: an int": ("parquet", [{"a": 1}, {"a": 2**70}], {}, "the field 'a' "),
     "parquet: large": ("parquet", [{"a": 1.5}, {"a": 2**53 + 1}], {}, "'a' does not fit into doub"),
@@ -432,9 +518,16 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     ),
     "tar: a name": ("tar", [{"__key__": "__a", "x__": b""}], {}, "would leave out members of the"),
     "tar: a folder": ("tar", [{"__key__": "__a__/b", "x": b""}], {}, "would leave out members of"),
+    "tar: no value": (
+        "tar",
+        [{"a": b""}, {"a": None}],
+        {},
+        "'a' of a tar file must be .*, got None",
+    ),
     "tar: json": ("tar", [{"json": {"a": b""}}], {}, "the field 'json' cannot be JSON: Object of"),
     "mds: bytes": ("mds", [{"a": 1}, {"a": b"12345678"}], {}, "'a' does not fit its encoding 'int"),
     "mds: None": ("mds", [{"a": "x"}, {"a": None}], {}, r"it must be str, got None"),
+    "mds: no value": ("mds", [{"a": None}], {}, "'a' of the first sample is None, which MDS does"),
     "mds: number": ("mds", [{"a": "x"}, {"a": 5}], {}, r"it must be str, got 5"),
     "mds: flag": ("mds", [{"a": 1}, {"a": True}], {}, r"it must be a number of int64, got True"),
     "mds: fraction": ("mds", [{"a": 1}, {"a": 2.0}], {}, r"it must be a number of int64, got 2.0"),
@@ -452,8 +545,40 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "mds: decimal": ("mds", [{"a": 5}], {"columns": {"a": "str_decimal"}}, "it must be Decimal"),
     "mds: png": ("mds", [{"a": b"x"}], {"columns": {"a": "png"}}, "must be the bytes of a PNG fil"),
     "mds: pil": ("mds", [{"a": b"x"}], {"columns": {"a": "pil"}}, "must be an image of Pillow, go"),
+    "image: palette": (
+        "mds",
+        [{"a": image("P")}],
+        {"columns": {"a": "pil"}},
+        "'P' would lose its pa",
+    ),
+    "mds: no list": (
+        "mds",
+        [{"a": b"x"}],
+        {"columns": {"a": "list[png]"}},
+        "must be a list of ima",
+    ),
+    "mds: a jpeg": (
+        "mds",
+        [{"a": [b"x"]}],
+        {"columns": {"a": "jpeg_array"}},
+        "image 0 of the list: ",
+    ),
+    "image: an image": (
+        "mds",
+        [{"a": [image("L")]}, {"a": [image("L"), image("F")]}],
+        {},
+        "image 1 of the list: cannot write mode F as PNG",
+    ),
+    "mds: no jpeg": (
+        "mds",
+        [{"a": []}],
+        {"columns": {"a": "jpegarray"}},
+        "it must have an image, w",
+    ),
+    "image: mixed": ("mds", [{"a": [image("L"), 5]}], {}, "'a' does not fit its encoding 'json': "),
     "mds: no bytes": ("mds", [{"a": b"x"}, {"a": "x"}], {}, "it must be bytes, got 'x'"),
     "mds: {}": ("mds", [{}], {}, "needs a field, and the first one has none"),
+    "tfrecord: None": ("tfrecord", [{"a": 1}, {"a": None}], {}, "'a' must be bytes, .*, got None"),
     "tfrecord: int": ("tfrecord", [{"a": 2**63}], {}, "does not fit into int64"),
     "tfrecord: ints": ("tfrecord", [{"a": [1.5, -(2**63) - 1]}], {}, "does not fit into int64"),
     "tfrecord: float": ("tfrecord", [{"a": [1.0, 1e300]}], {}, "does not fit into float32"),
@@ -468,6 +593,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
         {},
         r"sample 1 cannot be encoded: the field 'b' cannot be JSON: .* \(--field b=str of convert",
     ),
+    "jsonl: keys": ("jsonl", [{"a": 1}, {1: 2, "1": 3}], {}, "must be a dict with names for keys"),
     "jsonl: letters": ("jsonl", [{"a": "\ud800"}], {}, "sample 0 cannot be encoded: "),
 }
 
@@ -476,14 +602,105 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
 def test_values_that_a_format_does_not_hold_are_refused(case: str, tmp_path: Path) -> None:
     form, samples, options, text = REFUSED[case]
     needs(form)
+    if case.startswith("image"):
+        pytest.importorskip("PIL")
     options = dict(options)
     if "more" in options:
         samples = [*samples, {"a": options.pop("more")}]
     with pytest.raises((ConfigError, ConfigTypeError, DatasetError), match=text) as caught:
         write_shards(samples, tmp_path / "out", form, **options)
-    if len(samples) > 1 and form != "tar" and "first" not in text:
+    if len(samples) > 1 and form != "tar" and not re.search("first|sample 2", text):
         assert "sample 1 cannot be encoded" in str(caught.value)
     assert not list((tmp_path / "out").glob("shard*"))
+
+
+LATER: dict[str, list[Any]] = {
+    "None": [None, "x", None],
+    "[]": [[], None, [1, 2]],
+    "{}": [{}, {"k": 1}],
+    "inner": [{"x": None, "y": 1}, {"x": [], "y": 2}, {"x": [{"k": None}]}, {"x": [{"k": b""}]}],
+    "keys": [{"x": None}, {"y": 1}, {"x": 1, "y": None}, None],
+    "lists": [[[], [[]]], [None], [[[2.5, 1]]]],
+    "arrays": [np.empty(0, int), np.arange(3), None],
+    "numbers": [None, np.float32(0.5), 2],
+    "a time": [[None], [datetime.date(2020, 1, 1)]],
+}
+
+
+def filled(value: Any, like: Any) -> Any:
+    """Return what Parquet gives of a value: a dict has the keys of all, None for what it lacks."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, list):
+        return [filled(each, like) for each in value]
+    if not isinstance(value, dict):
+        return value
+    keys = {"k"} if value.keys() <= {"k"} and like != "keys" else {"x", "y"}
+    return {key: filled(value.get(key), like) for key in keys}
+
+
+@pytest.mark.parametrize("case", list(LATER))
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_the_type_of_a_column_of_parquet_is_that_of_the_first_value(
+    case: str, is_stream: bool, tmp_path: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    samples = [{"n": k, "a": value} for k, value in enumerate([*LATER[case], *[None] * 5])]
+    source = iter(samples) if is_stream else samples
+    write_shards(source, tmp_path, "parquet", shard_size=10)  # a shard for each sample
+    schemas = {str(pq.read_schema(each)) for each in tmp_path.glob("*.parquet")}
+    assert len(schemas) == 1
+    shards = Shards(tmp_path)
+    found = [shards[k]["a"] for k in range(len(samples))]
+    assert found == [filled(each["a"], case) for each in samples]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_columns_that_begin_without_values_are_written_with_the_same_bytes_when_repeated(
+    workers: int, tmp_path: Path
+) -> None:
+    needs("parquet")
+    samples = [
+        {"a": None if k < 40 else [k], "b": {"c": [None] if k < 30 else ["x"]}} for k in range(60)
+    ]
+    write_shards(samples, tmp_path / "whole", "parquet", shard_size=700)
+    expected = contents(tmp_path / "whole")
+
+    class Ends(list[Any]):
+        looks = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            self.looks += index == 20
+            if self.looks == 2:  # types are looked for up to sample 40 first
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(Ends(samples), tmp_path / "part", "parquet", shard_size=700)
+    assert list((tmp_path / "part").glob("*.parquet"))
+    write_shards(samples, tmp_path / "part", "parquet", shard_size=700, num_workers=workers)
+    assert contents(tmp_path / "part") == expected
+
+
+def test_types_are_looked_for_within_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needs("parquet")
+    monkeypatch.setattr("reader.shards.encoders._MOST_LOOKED_AT", 1000)
+    drawn = 0
+
+    def stream() -> Iterator[Any]:
+        nonlocal drawn
+        for _ in range(10**6):
+            drawn += 1
+            yield {"a": None, "b": "x" * 80}
+
+    with pytest.raises(
+        ConfigError, match=r"'a' has no value in the first 10 samples.*: leave it out"
+    ):
+        write_shards(stream(), tmp_path / "out", "parquet")
+    assert drawn == 10
+    assert not (tmp_path / "out").exists()
 
 
 def test_times_in_microseconds_are_kept_by_parquet(tmp_path: Path) -> None:

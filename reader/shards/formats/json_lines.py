@@ -82,7 +82,7 @@ class JsonLinesShard(Shard):
         except (ValueError, RecursionError) as error:
             raise DatasetError(
                 f"line {position:,} of the shard '{self.path}', at {place:,}, is no JSON: {error}."
-                " Write it anew"
+                " Write it anew, with one value a line"
             ) from error
         if self._needs_object and not isinstance(found, dict):
             raise DatasetError(

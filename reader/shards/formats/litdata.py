@@ -127,7 +127,9 @@ def _listed(
     count = operator.index(chunk["chunk_size"])
     path = inner_path(folder, str(chunk["filename"]))
     plain = path.replace(f".{config['compression']}.", ".") if note["level"] == "chunk" else path
+    nbytes = chunk.get("chunk_bytes")
     said = {**note, "count": count, "is_packed": plain != path}
+    said["nbytes"] = None if nbytes is None else operator.index(nbytes)
     if plain != path and not files.is_here(path) and files.is_here(plain):
         path, said["is_packed"] = plain, False  # LitData has decompressed it already
     samples = count
@@ -164,6 +166,17 @@ def open_litdata(file: StoredFile, note: str, _: Any, options: Options) -> Shard
     if said["is_packed"]:
         content = decompressed(stored.read(0, stored.nbytes), "zstd", None, file.path)
         stored = options.files.stored(file, content)
+    found = _opened(file, stored, said, options)
+    found.nbytes, found.said_nbytes = stored.nbytes, said["nbytes"]
+    found.head_nbytes = _NUMBER.itemsize * (count + 2)
+    return found
+
+
+def _opened(
+    file: StoredFile, stored: StoredBytes, said: dict[str, Any], options: Options
+) -> _Chunk:
+    """Return an open chunk, of its bytes after it is decompressed as a whole."""
+    count = said["count"]
     rows = None if said["is_tokens"] else _rows_of(stored)
     if rows is not None:
         return _RowsShard(file, stored, rows, count, options)
@@ -174,6 +187,28 @@ def open_litdata(file: StoredFile, note: str, _: Any, options: Options) -> Shard
     if said["is_tokens"]:
         return _TokensShard(stored, places, said, options)
     return _TreesShard(stored, places, said, options)
+
+
+class _Chunk(Shard):
+    """An open chunk, whose size index.json may say.
+
+    Attributes:
+        nbytes: of the chunk.
+        head_nbytes: of these those of the places of its samples.
+        said_nbytes: what index.json says; None: nothing.
+    """
+
+    nbytes = head_nbytes = 0
+    said_nbytes: int | None = None
+
+    def check_sums(self) -> list[str]:
+        """See Shard: the size. LitData counts the chunk, and early releases its samples alone."""
+        if self.said_nbytes not in (None, self.nbytes, self.nbytes - self.head_nbytes):
+            raise DatasetError(
+                f"the shard '{self.path}' has {self.nbytes:,} bytes, and chunk_bytes of index.json"
+                f" is {self.said_nbytes:,}: fetch it again, or write it anew"
+            )
+        return []
 
 
 def opening_litdata(file: StoredFile, note: str) -> list[tuple[int, int]]:
@@ -329,7 +364,7 @@ class SampleTree:
         self.restore = node.restore if options.names is None else fields_of
 
 
-class _TreesShard(PlacedShard):
+class _TreesShard(_Chunk, PlacedShard):
     """An open chunk of trees.
 
     Args:
@@ -388,7 +423,7 @@ class _TreesShard(PlacedShard):
 # -- rows ------------------------------------------------------------------------------------------
 
 
-class _RowsShard(Shard):
+class _RowsShard(_Chunk):
     """An open chunk of rows of Arrow, which are in memory.
 
     Args:
@@ -443,7 +478,7 @@ class _RowsShard(Shard):
 # -- tokens ----------------------------------------------------------------------------------------
 
 
-class _TokensShard(PlacedShard):
+class _TokensShard(_Chunk, PlacedShard):
     """An open chunk of tokens: blocks of them, or the samples as they were written.
 
     Args:

@@ -158,21 +158,40 @@ def _stored(file: StoredFile, said: dict[str, Any], part: int, options: Options)
     return found
 
 
-def _compare_sums(stored: StoredBytes, sums: dict[str, str]) -> None:
-    """Raise DatasetError where a sum that an index.json has is not that of the bytes."""
+def _compare_sums(stored: StoredBytes, sums: dict[str, str]) -> list[str]:
+    """Return the kinds of sums of an index.json that cannot be computed here.
+
+    Raises:
+        DatasetError: another one is not that of the bytes.
+    """
+    unknown = []
     for name, wanted in sums.items():
-        try:
-            made = hashlib.new(name, usedforsecurity=False)
-        except ValueError:  # such as xxh64, or one that this system's OpenSSL leaves out
+        made = _new_sum(name)
+        if made is None:
+            unknown.append(name)
             continue
-        if made.digest_size:  # 0: its digests have any length
-            made.update(stored.read(0, stored.nbytes))
-            found = made.hexdigest()
-            if found != wanted:
-                raise DatasetError(
-                    f"the shard '{stored.path}' is damaged: its {name} is {found}, and index.json"
-                    f" says {wanted}. Fetch it again"
-                )
+        made.update(stored.read(0, stored.nbytes))
+        found = made.hexdigest()
+        if found != wanted:
+            raise DatasetError(
+                f"the shard '{stored.path}' is damaged: its {name} is {found}, and index.json"
+                f" says {wanted}. Fetch it again"
+            )
+    return unknown
+
+
+def _new_sum(name: str) -> Any:
+    """Return what computes a kind of sum, as hashlib or xxhash has it; None: neither has it."""
+    try:
+        found = hashlib.new(name, usedforsecurity=False)
+        return found if found.digest_size else None  # 0: its digests have any length
+    except ValueError:  # such as xxh64, or one that this system's OpenSSL leaves out
+        pass
+    try:
+        import xxhash
+    except ImportError:
+        return None
+    return getattr(xxhash, name)() if name in xxhash.algorithms_available else None
 
 
 class _MdsShard(PlacedShard):
@@ -189,8 +208,10 @@ class _MdsShard(PlacedShard):
         least = _NUMBER.itemsize * (count + 2)
         super().__init__(stored, read_places(stored, count, least, stored.nbytes))
         self._sums = said["sums"][0]
+        self._head_nbytes = least
         columns = said["columns"]
         self._columns = [name for name, _, _ in columns]
+        self._described = [(name, encoding) for name, encoding, _ in columns]
         self._sizes = [size for _, _, size in columns]
         self._head = struct.Struct(f"<{self._sizes.count(None)}I")
         self._decoders = [
@@ -216,9 +237,23 @@ class _MdsShard(PlacedShard):
         """See Shard."""
         return list(self._columns)
 
-    def check_sums(self) -> None:
-        """See Shard."""
-        _compare_sums(self._stored, self._sums)
+    def check_sums(self) -> list[str]:
+        """See Shard: also that the columns are those that the shard itself describes."""
+        nbytes = self._places[0] - self._head_nbytes
+        try:
+            said = json.loads(self._stored.read(self._head_nbytes, nbytes))
+            own = list(zip(said["column_names"], said["column_encodings"], strict=True))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DatasetError(
+                f"the shard '{self.path}' is damaged: its description cannot be read: {error}."
+                " Fetch it again, or write it anew"
+            ) from error
+        if own != self._described:
+            raise DatasetError(
+                f"the shard '{self.path}' has the columns {own}, and index.json says"
+                f" {self._described}: they are of different versions. Fetch both again"
+            )
+        return _compare_sums(self._stored, self._sums)
 
     def _decoded(self, number: int, part: bytes, position: int) -> Any:
         """Return a value. DatasetError, which names the column: it is damaged."""
@@ -288,7 +323,7 @@ class _TextShard(PlacedShard):
         """See Shard."""
         return list(self._sample(position))
 
-    def check_sums(self) -> None:
+    def check_sums(self) -> list[str]:
         """See Shard."""
-        for stored, sums in zip((self._stored, self._meta), self._said["sums"], strict=True):
-            _compare_sums(stored, sums)
+        parts = zip((self._stored, self._meta), self._said["sums"], strict=True)
+        return [name for stored, sums in parts for name in _compare_sums(stored, sums)]

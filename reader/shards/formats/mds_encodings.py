@@ -207,16 +207,23 @@ def encoding_for(column: str, value: Any) -> str:
         return str(value.dtype.name)
     if isinstance(value, np.ndarray) and value.dtype.name in _CODES.values():
         return f"ndarray:{value.dtype.name}"
-    if hasattr(value, "save") and hasattr(value, "mode"):  # an image of Pillow
+    if _is_image(value):
         return "png"
+    if isinstance(value, list) and value and all(map(_is_image, value)):
+        return "list[png]"
     for kind, encoding in ((bytes, "bytes"), (str, "str"), (float, "float64")):
         if isinstance(value, kind):
             return encoding
     if isinstance(value, (dict, list)):
         return "json"
+    if value is None:
+        raise ConfigTypeError(
+            f"the field {column!r} of the first sample is None, which MDS does not hold: give it a"
+            " value, as by dataset.map, or write 'parquet' or 'jsonl'"
+        )
     raise ConfigTypeError(
-        f"no encoding of MDS is known for the field {column!r}, which is {got(value)}: pass"
-        " columns="
+        f"no encoding of MDS is known for the field {column!r} of the first sample, which is"
+        f" {got(value)}: pass columns="
     )
 
 
@@ -298,12 +305,45 @@ def _encoded_file(form: str, magic: bytes, value: Any) -> bytes:
 
 def _encoded_raw_image(value: Any) -> bytes:
     image = _image_of_pillow(value)
+    if image.mode in ("P", "PA"):
+        raise ValueError(
+            f"an image of mode {image.mode!r} would lose its palette: pass image.convert('RGB'), or"
+            " write it as 'png'"
+        )
     mode: bytes = image.mode.encode()
     return struct.pack("<III", *image.size, len(mode)) + mode + bytes(image.tobytes())
 
 
+def _encoded_list(encode: Encoder, head: bytes, least: int, value: Any) -> bytes:
+    """Return a list of images, as `list_parts` reads it behind a head.
+
+    Args:
+        encode: makes the bytes of an image.
+        head: what stands before how many there are.
+        least: how many images the encoding has; Streaming cannot read fewer.
+        value: a list or tuple.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"it must be a list of images, got {got(value)}")
+    if len(value) < least:
+        raise ValueError("it must have an image, which 'list[jpeg]' need not")
+    parts = []
+    for number, each in enumerate(value):
+        try:
+            parts.append(encode(each))
+        except (TypeError, ValueError, OSError) as error:  # OSError: of Pillow, for a mode
+            raise ValueError(f"image {number:,} of the list: {error}") from error
+    sizes = np.array([len(parts), *map(len, parts)], "<u4").tobytes()
+    return b"".join([head, sizes, *parts])
+
+
+def _is_image(value: Any) -> bool:
+    """Whether a value is an image of Pillow."""
+    return hasattr(value, "save") and hasattr(value, "mode")
+
+
 def _image_of_pillow(value: Any) -> Any:
-    if not hasattr(value, "save") or not hasattr(value, "mode"):
+    if not _is_image(value):
         raise TypeError(f"it must be an image of Pillow, got {got(value)}")
     return value
 
@@ -319,6 +359,8 @@ def _encoded_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
+_JPEG: Encoder = functools.partial(_encoded_file, "JPEG", b"\xff\xd8")
+_PNG: Encoder = functools.partial(_encoded_file, "PNG", b"\x89PNG")
 _ENCODERS: dict[str, Encoder] = {
     "bytes": _encoded_bytes,
     "str": functools.partial(_encoded_text, (str,)),
@@ -327,7 +369,12 @@ _ENCODERS: dict[str, Encoder] = {
     "str_float": functools.partial(_encoded_text, (float, np.floating)),
     "str_decimal": functools.partial(_encoded_text, (Decimal,)),
     "pil": _encoded_raw_image,
-    "jpeg": functools.partial(_encoded_file, "JPEG", b"\xff\xd8"),
-    "png": functools.partial(_encoded_file, "PNG", b"\x89PNG"),
+    "jpeg": _JPEG,
+    "png": _PNG,
+    "jpeg_array": functools.partial(_encoded_list, _JPEG, b"", 1),
+    "jpegarray": functools.partial(_encoded_list, _JPEG, b"", 1),
+    "list[pil]": functools.partial(_encoded_list, _encoded_raw_image, bytes(4), 0),
+    "list[jpeg]": functools.partial(_encoded_list, _JPEG, bytes(4), 0),
+    "list[png]": functools.partial(_encoded_list, _PNG, bytes(4), 0),
     "json": _encoded_json,
 }

@@ -172,12 +172,16 @@ class Shard(abc.ABC):
     def origin(self, position: int) -> tuple[int, str]:
         """Return where in the file a sample begins, in bytes, and its key; "": it has none."""
 
-    def check_sums(self) -> None:  # noqa: B027  # most formats have none
-        """Compare the sums of the whole file, where its set has them and opening it does not.
+    def check_sums(self) -> list[str]:
+        """Compare sums and sizes of the whole file, where its set has them and opening it does not.
+
+        Returns:
+            The kinds of sums that it has, and that cannot be computed here.
 
         Raises:
             DatasetError: one differs.
         """
+        return []  # most formats have none
 
     def damaged(self, position: int, what: str) -> DatasetError:
         """Return the error of a damaged sample; `what`: what is wrong with it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tarfile
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -220,12 +221,22 @@ def _target(member: tarfile.TarInfo) -> str:
 
 
 def _check_end(stored: StoredBytes, place: int) -> None:
-    """Raise ConfigError where the reading of headers ended at no end of an archive."""
+    """Raise ConfigError where the reading of headers ended at no end of an archive.
+
+    Warn where the file ends there: an archive has zeros at its end, which some programs leave out.
+    """
     behind = stored.read(min(place, stored.nbytes), min(_BEHIND, max(0, stored.nbytes - place)))
     if behind[:_BLOCK].strip(b"\0"):
         raise ConfigError(
             f"the shard '{stored.path}' is damaged: the header of a member, at {place:,}, cannot be"
             " read, and what follows would be lost. Write it anew"
+        )
+    if not behind:
+        warnings.warn(
+            f"the shard '{stored.path}' ends behind a member, without the zeros at the end of a tar"
+            " file: it may be cut off, so that samples are missing. Compare it with its source, or"
+            " write it anew",
+            stacklevel=2,
         )
     for at in range(0, len(behind), _BLOCK):
         if begins_tar(behind[at : at + _BLOCK]):
