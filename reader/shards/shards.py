@@ -311,7 +311,8 @@ class Shards(ShardedDataset[Any]):
     def fetch_stats(self) -> dict[str, Any]:
         """Return what the process that fetches has done since it began, for all who use the cache.
 
-        `bytes`: that came from stores, by so many `requests`, of which `retries` were repeated;
+        `bytes`: that came from stores, by so many `requests`, of which `retries` were repeated, and
+        `hedged` made beside one that was late, to take what comes first;
         `transfer_s`: the seconds of transfers, summed. `given`: bytes that were read, of which
         `hits` were there already; they come to be known a quarter of a second later. `waits`:
         requests of workers that had to wait, `wait_s`: seconds in all. `ahead`: bytes that are

@@ -24,7 +24,7 @@ from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
 __all__ = ["REMEDIES", "Connection", "Ranges", "RemoteObject", "Store", "store_options"]
 
-_MOST_HELD = 256  # pieces of a thread
+_MOST_HELD = 256  # descriptors of a thread
 _MOST_HELD_NBYTES = 256 << 20
 _ATTEMPTS = 20  # of a request whose process was killed
 _AT_ONCE = 1000  # ranges, or objects, of a request
@@ -81,12 +81,25 @@ Ranges = Sequence[tuple[int, int]]  # where bytes begin and end; an end of -1 is
 
 
 class _Held(NamedTuple):
-    """A piece that was handed out: bytes of the object of a name."""
+    """A piece that was handed out: bytes of the object of a name, by a descriptor or in memory."""
 
     name: str
     begin: int
     end: int
     fd: int
+    content: bytes = b""
+
+    def read(self, place: int, nbytes: int) -> bytes:
+        """Return bytes from a place of the object on, or those that the piece has."""
+        at = place - self.begin
+        if self.fd < 0:
+            return self.content[at : at + nbytes]
+        return os.pread(self.fd, nbytes, at)
+
+    def close(self) -> None:
+        """Close the descriptor, if it has one."""
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 class _Pieces:
@@ -111,7 +124,7 @@ class Connection:
         self._held: dict[_Held, None] = {}  # the oldest first
         self._stores: dict[str, int] = {}
         self._of: dict[str, _Pieces] = {}
-        self._nbytes = 0
+        self._nbytes, self._fds = 0, 0
         self._read: dict[str, int] = {}  # bytes, by their stores, that the process does not know of
         self._told_s = time.monotonic()
 
@@ -183,12 +196,12 @@ class Connection:
         if pieces is None:
             pieces = self._of[piece.name] = _Pieces(version)
         if pieces.version != version:
-            os.close(piece.fd)
+            piece.close()
             for old in list(pieces.all):
                 self._release(old)
             raise DatasetError(f"'{piece.name.rpartition(' ')[0]}' {REMEDIES['changed']}")
         if self.holds(piece.name, piece.begin, piece.end):
-            os.close(piece.fd)
+            piece.close()
             return
         number = bisect.bisect_left(pieces.begins, piece.begin)
         while number < len(pieces.all) and pieces.all[number].end <= piece.end:
@@ -198,7 +211,8 @@ class Connection:
         pieces.all.insert(number, piece)
         self._held[piece] = None
         self._nbytes += piece.end - piece.begin
-        while len(self._held) > _MOST_HELD or self._nbytes > _MOST_HELD_NBYTES:
+        self._fds += piece.fd >= 0
+        while self._fds > _MOST_HELD or self._nbytes > _MOST_HELD_NBYTES:
             oldest = next(iter(self._held))
             if oldest is piece:
                 break
@@ -219,13 +233,14 @@ class Connection:
         if not pieces.all:
             del self._of[piece.name]
         self._nbytes -= piece.end - piece.begin
-        os.close(piece.fd)
+        self._fds -= piece.fd >= 0
+        piece.close()
 
     def close(self) -> None:
         """Close the socket, and release what was given. Idempotent."""
         held, self._held = self._held, {}
         for piece in held:
-            os.close(piece.fd)
+            piece.close()
         self._socket.close()
 
     def __del__(self) -> None:
@@ -299,7 +314,7 @@ class Store:
                 if piece is None:  # it was too much to be kept at once
                     raise DatasetError(f"'{self.root}/{of.key}' was not given from {at:,} on")
             count = min(end, piece.end) - at
-            part = os.pread(piece.fd, count, at - piece.begin)
+            part = piece.read(at, count)
             if len(part) != count:
                 raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
             parts.append(part)
@@ -358,6 +373,12 @@ class Store:
             for number, begin, end in answer["pieces"]:
                 name, version = self._name(objects[number]), answer["objects"][number][1]
                 connection.hold(_Held(name, begin, end, left.popleft()), version)
+            place = 0
+            for number, begin, end in answer["small"]:
+                name, version = self._name(objects[number]), answer["objects"][number][1]
+                content = os.pread(left[0], end - begin, place)
+                connection.hold(_Held(name, begin, end, -1, content), version)
+                place += end - begin
         finally:
             for fd in left:  # one before has changed
                 os.close(fd)

@@ -189,6 +189,22 @@ def test_the_command_goes_by_the_environment(server: S3Server) -> None:
         assert told in done.stdout
 
 
+def test_a_first_batch_of_many_small_samples_is_fetched_once(
+    tmp_path: Path, server: S3Server
+) -> None:
+    """They are more than the descriptors that a thread holds."""
+    rows = [{"x": np.random.default_rng(k).bytes(2000)} for k in range(4000)]
+    write(rows, tmp_path / "tokens", "mds", columns={"x": "bytes"}, shard_size="64MB")
+    upload(server, "tokens", tmp_path / "tokens")
+    there = Shards("s3://tokens", store=options(server), cache=ShardCache(ahead=0))
+    wanted = np.random.default_rng(0).permutation(4000)[:900].tolist()
+    before = there.fetch_stats()
+    assert there.__getitems__(wanted) == [rows[k] for k in wanted]
+    after = there.fetch_stats()
+    assert after["requests"] - before["requests"] <= 901  # one for the places of all
+    assert after["bytes"] - before["bytes"] < 900 * 2100 + 4 * 4100
+
+
 # -- a network that fails ---------------------------------------------------------------------
 
 

@@ -148,7 +148,7 @@ class ObjectStore:
             raise Failure(
                 "later", f"it gave bytes {found.range}, and {(begin, end)} were asked for"
             )
-        return meta, _chunks(found)
+        return meta, _Chunks(found)
 
     async def meta(self, key: str) -> Meta:
         """Return what the store says of an object."""
@@ -278,16 +278,22 @@ def _condition(said: Any) -> dict[str, str]:
     return {name: said[name] for name in ("e_tag", "version") if said.get(name)}
 
 
-async def _chunks(found: Any) -> AsyncIterator[bytes]:
-    stream = found.stream(min_chunk_size=_CHUNK).__aiter__()
-    while True:
+class _Chunks:
+    """The bytes of a response, as they come. A generator would need a task of its own to end."""
+
+    def __init__(self, found: Any) -> None:
+        self._stream = found.stream(min_chunk_size=_CHUNK).__aiter__()
+
+    def __aiter__(self) -> _Chunks:
+        return self
+
+    async def __anext__(self) -> bytes:
         try:
-            chunk = await stream.__anext__()
+            return await self._stream.__anext__()  # type: ignore[no-any-return]
         except StopAsyncIteration:
-            return
+            raise
         except Exception as error:  # of many types
             raise failure_of(error) from None
-        yield chunk
 
 
 def failure_of(error: Exception) -> Failure:

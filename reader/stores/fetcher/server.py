@@ -12,7 +12,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import socket
 import time
 from collections import Counter
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 
 from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.future import Future
-from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
+from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
 from reader.stores.fetcher.lease import Lease
 from reader.stores.fetcher.object_store import ObjectStore, number_of
 from reader.stores.fetcher.probe import probe
@@ -39,7 +38,8 @@ _BACKLOG = 512
 _PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
 _PATIENCE_S = 120.0
-_COUNTS = ("bytes", "requests", "retries", "damaged", "sent")
+_COUNTS = ("bytes", "requests", "retries", "hedged", "damaged", "sent")
+_MOST_GIVEN = MOST_FDS - 1  # pieces of a packet: small ones have a descriptor, too
 _FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
 
 
@@ -99,7 +99,7 @@ def _listening(folder: str | None) -> tuple[socket.socket, str]:
         return listening, name[1:].decode("ascii")
     for each in Path(folder).glob(f"{_SOCKET}*"):  # of earlier processes: this one has the lock
         each.unlink()
-    found = f"{_SOCKET}{secrets.token_hex(6)}"
+    found = f"{_SOCKET}{os.urandom(6).hex()}"
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         listening.bind(f"/proc/self/fd/{place}/{found}")  # the folder's own path may be too long
@@ -298,22 +298,42 @@ class _Server:
         try:
             if failures:
                 raise failures[0]
-            unique = list(dict.fromkeys(pieces))
-            places = {of: number for number, of in enumerate(known)}
-            answer: dict[str, Any] = {"objects": [[of.nbytes, of.version] for of in known]}
-            for first in range(0, max(1, len(unique)), MOST_FDS):
-                part = unique[first : first + MOST_FDS]
-                answer["pieces"] = [
-                    [places[each.of], each.begin, each.end if each.done is None else each.here]
-                    for each in part
-                ]
-                answer["is_last"] = first + MOST_FDS >= len(unique)
-                answer["is_short"] = self._kept.is_short
-                await client.send(answer, [piece.open() for piece in part])
+            await self._give(client, known, list(dict.fromkeys(pieces)))
             if not is_near and client.reads > 1:
                 self._transfers.go_ahead()
         finally:
             self._transfers.release(pieces)
+
+    async def _give(self, client: _Client, known: list[KeptObject], pieces: list[Piece]) -> None:
+        """Answer with pieces of objects and their descriptors; small ones have one for all."""
+        places = {of: number for number, of in enumerate(known)}
+
+        def places_of(some: list[Piece]) -> list[list[int]]:
+            ends = (each.end if each.done is None else each.here for each in some)
+            return [[places[each.of], each.begin, end] for each, end in zip(some, ends)]
+
+        kept = [each for each in pieces if each.content is None]
+        small = [each for each in pieces if each.content is not None]
+        answer: dict[str, Any] = {
+            "objects": [[of.nbytes, of.version] for of in known],
+            "is_short": self._kept.is_short,
+            "small": [],
+            "is_last": False,
+        }
+        last = max(0, len(kept) - 1) // _MOST_GIVEN * _MOST_GIVEN
+        for first in range(0, last, _MOST_GIVEN):
+            part = kept[first : first + _MOST_GIVEN]
+            answer["pieces"] = places_of(part)
+            await client.send(answer, [piece.open() for piece in part])
+        answer |= {"pieces": places_of(kept[last:]), "small": places_of(small), "is_last": True}
+        with contextlib.ExitStack() as closed:
+            fds = [piece.open() for piece in kept[last:]]
+            if small:
+                fds.append(os.memfd_create("reader-pieces", os.MFD_CLOEXEC))
+                closed.callback(os.close, fds[-1])
+                with open(fds[-1], "wb", closefd=False) as file:
+                    file.writelines(each.content for each in small if each.content is not None)
+            await client.send(answer, fds)
 
     async def _do_again(self, client: _Client, objects: list[Any], parts: list[Any]) -> None:
         """Let pieces go that have some bytes, which were found to be damaged.
