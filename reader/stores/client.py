@@ -261,9 +261,16 @@ class Store:
         self.root, self.options, (self.cache, self.use) = root, options, use
         self.identity = json.dumps([root, options, self.use], sort_keys=True, default=repr)
 
-    def listed(self, prefix: str) -> list[RemoteObject]:
-        """Return all objects below a prefix, by key. DatasetError: they cannot be listed."""
-        answer, _ = self._asked({"do": "list", "prefix": prefix})
+    def connect(self) -> None:
+        """Have the process that fetches started, and know the store. See `checked`."""
+        self._connection().number_of(self)
+
+    def listed(self, prefix: str, most: int = 0) -> list[RemoteObject]:
+        """Return all objects below a prefix, by key. DatasetError: they cannot be listed.
+
+        With `most`, some thousand of them at most, or none where that fails or takes long.
+        """
+        answer, _ = self._asked({"do": "list", "prefix": prefix, "most": most})
         return sorted(RemoteObject(*each) for each in answer["objects"])
 
     def metas(self, keys: Sequence[str]) -> list[RemoteObject | None]:

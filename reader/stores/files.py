@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
@@ -172,6 +172,13 @@ class Files:
             part = os.path.relpath(inner, folder)
             found += [name if part == os.curdir else f"{part}/{name}" for name in names]
         return found
+
+    def listed_meanwhile(self, path: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Have a store list what lies beside a file, while the context reads that one.
+
+        Of what is listed it is not asked for bytes and version again.
+        """
+        return nullcontext()
 
     def keep_listings(self, folder: str) -> None:
         """Keep what a store lists in a folder of this machine, and take it from there.

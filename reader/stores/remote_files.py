@@ -7,13 +7,15 @@ is asked for together is fetched together.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import fnmatch
 import hashlib
 import io
 import json
 import re
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
@@ -29,6 +31,7 @@ __all__ = ["RemoteFiles", "files_for"]
 _WILD = re.compile(r"[*?\[]")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9_]{1,16}(-[0-9]+-of-[0-9]+)?$")
 _WHOLE = [(0, -1)]
+_LISTED = 1000  # objects that one request lists
 
 
 def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
@@ -108,12 +111,40 @@ class RemoteFiles(Files):
                 raise ConfigError(str(error)) from error
             if place:
                 keep_listing(place, folder, listed)
+        return self._noted(store, listed)
+
+    def _noted(self, store: Store, listed: list[RemoteObject]) -> list[str]:
+        """Return the addresses of objects that a store has listed, which are known then."""
         found = []
         for each in listed:
             url = f"{store.root}/{each.key}"
             self._known[url] = StoredFile(url, each.nbytes, each.version)
             found.append(url)
         return found
+
+    @contextlib.contextmanager
+    def listed_meanwhile(self, path: str) -> Iterator[None]:
+        """See Files: some thousand objects at most; over HTTP there are no lists."""
+        if not is_url(path) or path.startswith("http"):
+            yield
+            return
+        store, folder = self.at(f"{path.rpartition('/')[0]}/")
+        try:
+            store.connect()  # or both threads would start a process
+        except (DatasetError, ConfigError, EOFError, OSError):  # who reads the file tells of it
+            yield
+            return
+        listed: list[RemoteObject] = []
+
+        def take() -> None:
+            with contextlib.suppress(DatasetError, ConfigError):  # of what is asked for is told
+                listed.extend(store.listed(folder, most=_LISTED))
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        yield
+        thread.join()
+        self._noted(store, listed)
 
     def keep_listings(self, folder: str) -> None:
         """See Files."""

@@ -205,6 +205,26 @@ def test_a_first_batch_of_many_small_samples_is_fetched_once(
     assert after["bytes"] - before["bytes"] < 900 * 2100 + 4 * 4100
 
 
+def test_versions_of_shards_come_beside_their_index(server: S3Server, proxy: Proxy) -> None:
+    """A first batch needs three round trips: the index, the places in its shards, the samples."""
+    there = Shards("s3://sets/mds", store=options(server, proxy.endpoint))
+    assert len(there.files) > 3
+    found = proxy.counters()
+    assert found.requests == {"GET 206": 1, "GET 200": 1}
+    assert all(file.mtime_ns for file in there.files)
+
+
+def test_versions_are_asked_for_one_by_one_where_a_store_lists_nothing(
+    local: Path, server: S3Server, proxy: Proxy
+) -> None:
+    proxy.set_rules(Rule("slow_down", path="list-type"))
+    there = Shards("s3://sets/mds", store=options(server, proxy.endpoint))
+    found = proxy.counters().requests
+    assert found["HEAD 200"] == len(there.files)
+    assert equal(there[5], Shards(local / "mds")[5])
+    assert there.fetch_stats()["errors"] == {}
+
+
 # -- a network that fails ---------------------------------------------------------------------
 
 

@@ -157,16 +157,6 @@ class ObjectStore:
         except Exception as error:  # of many types
             raise failure_of(error) from None
 
-    async def first_listed(self, folder: str) -> list[tuple[str, int]]:
-        """Return key and bytes of the first objects in a folder and those below it."""
-        prefix = f"{folder.rstrip('/')}/" if folder else ""
-        try:
-            async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
-                return [(each["path"], each["size"]) for each in part]
-        except Exception as error:  # of many types
-            raise failure_of(error) from None
-        return []
-
     async def content(self, key: str) -> tuple[bytes, dict[str, str]]:
         """Return a small object, and what `replaced` takes for its version."""
         try:
@@ -244,14 +234,21 @@ class ObjectStore:
         except Exception as error:  # of many types
             raise failure_of(error) from None
 
-    async def listed(self, prefix: str) -> list[tuple[str, int, int]]:
-        """Return key, bytes and the version's number of all objects below a prefix."""
-        found = []
+    async def listed(self, prefix: str, most: int = 0) -> list[tuple[str, int, int]]:
+        """Return key, bytes and the version's number of all objects below a prefix.
+
+        Args:
+            prefix: of the keys: a folder, or "" for all.
+            most: after so many none is asked for, so that some more may come; 0: all.
+        """
+        found: list[tuple[str, int, int]] = []
         try:
             async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
                 found += [
                     (each["path"], each["size"], number_of(_meta(each).version)) for each in part
                 ]
+                if 0 < most <= len(found):
+                    break
         except Exception as error:  # of many types
             raise failure_of(error) from None
         return found

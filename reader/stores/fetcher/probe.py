@@ -68,10 +68,10 @@ async def _objects(store: ObjectStore, place: str) -> list[tuple[str, int]]:
                 raise
         else:
             return [(place, meta.nbytes)]
-    found = await store.first_listed(place)
+    found = await store.listed(f"{place.rstrip('/')}/" if place else "", most=1)
     if not found:
         raise Failure("missing", "there is no object of that name, or in that folder")
-    return found
+    return [(key, nbytes) for key, nbytes, _ in found]
 
 
 async def _bandwidth(store: ObjectStore, objects: list[tuple[str, int]]) -> float:

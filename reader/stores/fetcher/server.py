@@ -38,6 +38,7 @@ _BACKLOG = 512
 _PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
 _PATIENCE_S = 120.0
+_SOON_S = 2.0  # for a list that nobody needs
 _COUNTS = ("bytes", "requests", "retries", "hedged", "damaged", "sent")
 _MOST_GIVEN = MOST_FDS - 1  # pieces of a packet: small ones have a descriptor, too
 _FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
@@ -377,11 +378,20 @@ class _Server:
         """Answer with how soon and how fast a store answers: see `probe`."""
         await client.send(await probe(client.sources[store][1].store, place))
 
-    async def _do_list(self, client: _Client, store: int, prefix: str) -> None:
-        """Answer with key, bytes and the version's number of all objects below a prefix."""
+    async def _do_list(self, client: _Client, store: int, prefix: str, most: int = 0) -> None:
+        """Answer with key, bytes and the version's number of all objects below a prefix.
+
+        With `most`, of the first ones, if the store gives them: nobody needs them.
+        """
         source = client.sources[store][1]
-        with _naming(prefix):
-            found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
+        found: list[Any] = []
+        if most:
+            self._transfers.counts["requests"] += 1
+            with contextlib.suppress(Failure, asyncio.TimeoutError):
+                found = await asyncio.wait_for(source.store.listed(prefix, most), _SOON_S)
+        else:
+            with _naming(prefix):
+                found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
         await client.send({"objects": found})
 
     async def _do_lease(

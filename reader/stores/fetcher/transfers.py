@@ -30,7 +30,8 @@ EXTENT = 8 << 20  # bytes that one request fetches
 _SMALL = 1 << 16  # bytes of a range for which all of its extent is fetched
 _WHOLE = 1 << 20  # bytes of an object that is fetched by one request, with the sum that it has
 _MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
-_CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
+_CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each at least
+_GROWS = 16 << 20  # bytes that they have fetched, after which, and after twice as many, they double
 FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
@@ -80,6 +81,7 @@ class Transfers:
         self._running_s, self._looked_s = 0.0, time.monotonic()
         self._spent = 0  # bytes, since what comes ahead was looked at
         self._asked_for = 0  # likewise, for the first time
+        self._crowded = 0  # bytes, asked for by many requests at once in this epoch
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
         self._gaps: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for those that follow
         self._racing = 0  # pieces for which two requests are on their way
@@ -186,10 +188,10 @@ class Transfers:
                 if is_near or is_small:
                     low = at // EXTENT * EXTENT
                     gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
-                elif not is_first and end - begin < _BLOCK and self._is_crowded(of):
-                    low = at // _BLOCK * _BLOCK
-                    high = max(low + _BLOCK, min(end, at + EXTENT))
-                    gap = of.gap_at(at, low, min(high, of.nbytes))
+                elif not is_first and end - begin < EXTENT and self._is_crowded(of):
+                    low, high = self._block_at(at)
+                    gap = of.gap_at(at, low, min(max(high, min(end, at + EXTENT)), of.nbytes))
+                    self._crowded += gap[1] - gap[0]
                 piece = self._ask(of, *gap)
             found.append(piece)
             self.kept.take(piece)
@@ -233,6 +235,15 @@ class Transfers:
         is_crowd = len(self._running) + len(self._asked) >= _CROWD
         return is_crowd and self._future.distance(of) == 0 and self.kept.is_half_empty()
 
+    def _block_at(self, place: int) -> tuple[int, int]:
+        """Return where the block begins and ends that one of many requests fetches.
+
+        It is short at first, since many samples come before they are read for a while, and as long
+        as an extent when much has been fetched so.
+        """
+        nbytes = min(EXTENT, _BLOCK << (self._crowded // _GROWS).bit_length())
+        return place // nbytes * nbytes, place // nbytes * nbytes + nbytes
+
     def _kept_at(self, of: KeptObject, place: int) -> Piece | None:
         """Return the piece that has a byte; one that has not the bytes of its sum goes."""
         piece = of.piece_at(place)
@@ -263,7 +274,7 @@ class Transfers:
         if self._is_auto:
             self._most_ahead = max(self._most_ahead // 2, self.kept.limit // _PART)
         self.kept.begin_epoch()
-        self._ahead, self._is_full = None, False
+        self._ahead, self._is_full, self._crowded = None, False, 0
         asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
 
     def go_ahead(self) -> None:
