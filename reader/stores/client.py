@@ -8,18 +8,16 @@ while, and read again without asking.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import importlib.util
 import json
+import mmap
 import os
-import socket
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
-from reader.stores.messages import receive, send
+from reader.stores.messages import COUNTER, receive, send
 from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
 __all__ = ["REMEDIES", "Connection", "Ranges", "RemoteObject", "Store", "store_options"]
@@ -29,7 +27,6 @@ _MOST_HELD_NBYTES = 256 << 20
 _ATTEMPTS = 20  # of a request whose process was killed
 _AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
-_TOLD_NBYTES, _TOLD_S = 4 << 20, 0.25  # of what was read, and not said yet
 _CONNECTION = "connection"  # what a thread has of a cache
 
 REMEDIES = {
@@ -125,8 +122,7 @@ class Connection:
         self._stores: dict[str, int] = {}
         self._of: dict[str, _Pieces] = {}
         self._nbytes, self._fds = 0, 0
-        self._read: dict[str, int] = {}  # bytes, by their stores, that the process does not know of
-        self._told_s = time.monotonic()
+        self._given: dict[str, mmap.mmap] = {}  # counters of bytes that were read, by their stores
 
     def fileno(self) -> int:
         """Return the descriptor of the socket, by which an answer is waited for."""
@@ -155,20 +151,21 @@ class Connection:
         number = self._stores.get(store.identity)
         if number is None:
             about = {"root": store.root, "options": store.options, "use": store.use}
-            answer, _ = self.ask({"do": "store", **about})
-            number = self._stores[store.identity] = store.checked(answer)["store"]
+            counter = os.memfd_create("reader-counter", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(counter, COUNTER.size)
+                self.tell({"do": "store", **about}, [counter])
+                number = store.checked(self.answer()[0])["store"]
+                self._given[store.identity] = mmap.mmap(counter, COUNTER.size)
+            finally:
+                os.close(counter)
+            self._stores[store.identity] = number
         return number
 
     def note_read(self, store: Store, nbytes: int) -> None:
-        """Note that bytes were read; of some, or after a while, the process is told."""
-        self._read[store.identity] = read = self._read.get(store.identity, 0) + nbytes
-        if read >= _TOLD_NBYTES or time.monotonic() - self._told_s >= _TOLD_S:
-            self._told_s = time.monotonic()
-            for identity in [each for each in self._read if each in self._stores]:
-                about = {"store": self._stores[identity], "nbytes": self._read[identity]}
-                with contextlib.suppress(OSError):  # it has no time now, or has ended
-                    send(self._socket, {"do": "given", **about}, flags=socket.MSG_DONTWAIT)
-                    del self._read[identity]
+        """Count bytes that were read of a store, in memory that the process sees, too."""
+        given = self._given[store.identity]
+        COUNTER.pack_into(given, 0, COUNTER.unpack_from(given)[0] + nbytes)
 
     def held(self, name: str, place: int) -> _Held | None:
         """Return the piece that has a byte of an object, if it is here."""
@@ -241,6 +238,8 @@ class Connection:
         held, self._held = self._held, {}
         for piece in held:
             piece.close()
+        for counter in self._given.values():
+            counter.close()
         self._socket.close()
 
     def __del__(self) -> None:
@@ -291,10 +290,11 @@ class Store:
         objects: Sequence[RemoteObject],
         groups: Sequence[Sequence[int]],
         then: Sequence[Sequence[int]],
+        begins: bool,
     ) -> None:
-        """Tell in which order objects will be read. See `Future.tell`."""
+        """Tell in which order objects will be read. See `Future.tell`, and `Files.expect`."""
         message = {"do": "order", "name": name, "objects": objects, "groups": groups, "then": then}
-        self._asked(message)
+        self._asked({**message, "begins": begins})
 
     def stats(self) -> dict[str, Any]:
         """Return what was fetched and kept by the process, for all who use the cache."""
@@ -326,7 +326,8 @@ class Store:
                 raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
             parts.append(part)
             at += count
-        self._connection().note_read(self, at - begin)
+        if parts:
+            self._connection().note_read(self, at - begin)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def fetch(
@@ -419,10 +420,8 @@ class Store:
         for attempt in range(_ATTEMPTS):
             connection = self._connection()
             try:
-                whole = message
-                if message is not _STATS:
-                    whole = _with_store(message, connection.number_of(self))
-                answer, fds = connection.ask(whole)
+                of = {} if message is _STATS else {"store": connection.number_of(self)}
+                answer, fds = connection.ask({**message, **of})
             except (EOFError, OSError) as error:
                 self._drop()
                 if attempt == _ATTEMPTS - 1:
@@ -470,12 +469,3 @@ def store_options(store: Any, url: str | None) -> dict[str, Any]:
             f'{url!r} needs obstore, which is not installed. Run: pip install "lodreader[remote]"'
         )
     return dict(store or {})
-
-
-def _with_store(message: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return a message in which objects are of the store with a number."""
-    if message["do"] in ("read", "order", "again"):
-        return {**message, "objects": [[number, *each] for each in message["objects"]]}
-    if message["do"] == "meta":
-        return {**message, "objects": [[number, each] for each in message["objects"]]}
-    return {**message, "store": number}

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.client import Ranges, RemoteObject, Store, store_options
-from reader.stores.files import Files, StoredBytes, StoredFile
+from reader.stores.files import Files, OpenBytes, StoredBytes, StoredFile
 from reader.stores.listing import keep_listing, kept_listing, place_of
 from reader.stores.paths import by_number, expanded
 from reader.stores.shard_cache import CacheUse, ShardCache
@@ -355,7 +355,9 @@ class RemoteFiles(Files):
         """See Files."""
         return Store("", {}, self.use).stats()
 
-    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
+    def expect(
+        self, groups: list[list[StoredFile]], then: list[list[StoredFile]], begins: bool = True
+    ) -> None:
         """See Files."""
         roots = dict.fromkeys(split_url(file.path)[0] for file in _urls_in(*groups, *then))
         for root in roots:
@@ -374,7 +376,7 @@ class RemoteFiles(Files):
             )
             content = json.dumps([root, list(objects), now, later]).encode()
             name = hashlib.blake2b(content, digest_size=12).hexdigest()
-            self.at(f"{root}/")[0].order(name, list(objects), now, later)
+            self.at(f"{root}/")[0].order(name, list(objects), now, later, begins)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stores": {}, "_known": {}, "_trees": {}}
@@ -436,7 +438,7 @@ class RemoteBytes(StoredBytes):
     @property
     def source(self) -> Any:
         """See StoredBytes."""
-        return io.BufferedReader(_RawObject(self))
+        return io.BufferedReader(OpenBytes(self))
 
     def check_unchanged(self) -> None:
         """See StoredBytes: what is fetched is of one version."""
@@ -452,35 +454,6 @@ class RemoteBytes(StoredBytes):
             return b"" if self._content is None else self._content[place : place + nbytes]
         is_near = nbytes < self.nbytes and nbytes < 1 << 16
         return self._store.read(self._of, place, place + nbytes, is_near)
-
-
-class _RawObject(io.RawIOBase):
-    """An object as a file, for libraries."""
-
-    def __init__(self, stored: RemoteBytes) -> None:
-        self._stored = stored
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._stored.nbytes}[whence]
-        self._place = max(0, base + offset)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._stored.nbytes - self._place))
-        found = self._stored.read(self._place, count) if count else b""
-        memoryview(buffer).cast("B")[: len(found)] = found
-        self._place += len(found)
-        return len(found)
 
 
 def _urls_in(*groups: list[StoredFile]) -> list[StoredFile]:

@@ -19,7 +19,7 @@ import pytest
 
 from reader import ConfigError, DataLoader, DatasetError, ShardCache, ShardOrder, Shards
 from reader import write_shards as write
-from reader.stores.messages import receive, send
+from reader.stores.messages import COUNTER, receive, send
 from reader.stores.shard_cache import connected
 from tests.processes import Program, open_pid, wait_gone, wait_until
 from tests.stores import servers
@@ -574,7 +574,11 @@ def test_one_who_does_not_read_holds_nobody_up(server: S3Server) -> None:
     cache = ShardCache()
     there = Shards("s3://sets/mds", store=options(server), cache=cache)
     idle = connected(cache)
-    send(idle, {"do": "store", "root": "s3://sets", "options": options(server)})
+    counter = os.memfd_create("counter", os.MFD_CLOEXEC)
+    os.ftruncate(counter, COUNTER.size)
+    about = {"root": "s3://sets", "options": options(server), "use": ""}
+    send(idle, {"do": "store", **about}, [counter])
+    os.close(counter)
     assert receive(idle)[0] == {"store": 0}
     for _ in range(100):
         send(idle, {"do": "list", "store": 0, "prefix": "mds/"})

@@ -18,7 +18,7 @@ from reader import ConfigError, ConfigTypeError, ShardCache, Shards
 from reader.stores.fetcher.future import UNKNOWN, Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
 from reader.stores.fetcher.object_store import failure_of, number_of
-from reader.stores.fetcher.transfers import EXTENT, Transfers
+from reader.stores.fetcher.transfers import Transfers
 from reader.stores.messages import receive, send
 from reader.stores.urls import is_url, local_path, split_url
 
@@ -219,19 +219,6 @@ def test_a_piece_whose_disk_fills_while_it_comes_goes_on_in_memory(
     kept.keep(piece)  # which no list has
     (small_disk / "other").unlink()
     assert (small_disk / "pieces.jsonl").read_text() == ""
-
-
-def test_blocks_of_many_requests_grow_to_extents(opened: Any, tmp_path: Path) -> None:
-    transfers = Transfers(opened(tmp_path, 1 << 30), Future())
-    sizes = []
-    for crowded in range(0, 256 << 20, 8 << 20):
-        transfers._crowded = crowded
-        begin, end = transfers._block_at(99 << 20)
-        assert begin <= 99 << 20 < end
-        assert begin // EXTENT == (end - 1) // EXTENT
-        sizes.append(end - begin)
-    assert sizes == sorted(sizes)
-    assert (sizes[0], sizes[2], sizes[-1]) == (1 << 19, 1 << 20, EXTENT)
 
 
 def test_a_list_that_cannot_be_written_is_left(small_disk: Path, opened: Any) -> None:

@@ -7,6 +7,7 @@ grow, until its time is over.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import os
 import random
@@ -30,8 +31,7 @@ EXTENT = 8 << 20  # bytes that one request fetches
 _SMALL = 1 << 16  # bytes of a range for which all of its extent is fetched
 _WHOLE = 1 << 20  # bytes of an object that is fetched by one request, with the sum that it has
 _MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
-_CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each at least
-_GROWS = 16 << 20  # bytes that they have fetched, after which, and after twice as many, they double
+_CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
 FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
@@ -77,11 +77,10 @@ class Transfers:
         self._sources: dict[KeptObject, Source] = {}
         self._asked: deque[Piece] = deque()
         self._running: set[asyncio.Task[None]] = set()
-        self._running_ahead = 0
+        self._running_ahead = self._ahead_nbytes = 0  # requests, and their bytes
         self._running_s, self._looked_s = 0.0, time.monotonic()
         self._spent = 0  # bytes, since what comes ahead was looked at
         self._asked_for = 0  # likewise, for the first time
-        self._crowded = 0  # bytes, asked for by many requests at once in this epoch
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
         self._gaps: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for those that follow
         self._racing = 0  # pieces for which two requests are on their way
@@ -188,10 +187,10 @@ class Transfers:
                 if is_near or is_small:
                     low = at // EXTENT * EXTENT
                     gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
-                elif not is_first and end - begin < EXTENT and self._is_crowded(of):
-                    low, high = self._block_at(at)
-                    gap = of.gap_at(at, low, min(max(high, min(end, at + EXTENT)), of.nbytes))
-                    self._crowded += gap[1] - gap[0]
+                elif not is_first and end - begin < _BLOCK and self._is_crowded(of):
+                    low = at // _BLOCK * _BLOCK
+                    high = max(low + _BLOCK, min(end, at + EXTENT))
+                    gap = of.gap_at(at, low, min(high, of.nbytes))
                 piece = self._ask(of, *gap)
             found.append(piece)
             self.kept.take(piece)
@@ -235,15 +234,6 @@ class Transfers:
         is_crowd = len(self._running) + len(self._asked) >= _CROWD
         return is_crowd and self._future.distance(of) == 0 and self.kept.is_half_empty()
 
-    def _block_at(self, place: int) -> tuple[int, int]:
-        """Return where the block begins and ends that one of many requests fetches.
-
-        It is short at first, since many samples come before they are read for a while, and as long
-        as an extent when much has been fetched so.
-        """
-        nbytes = min(EXTENT, _BLOCK << (self._crowded // _GROWS).bit_length())
-        return place // nbytes * nbytes, place // nbytes * nbytes + nbytes
-
     def _kept_at(self, of: KeptObject, place: int) -> Piece | None:
         """Return the piece that has a byte; one that has not the bytes of its sum goes."""
         piece = of.piece_at(place)
@@ -274,7 +264,7 @@ class Transfers:
         if self._is_auto:
             self._most_ahead = max(self._most_ahead // 2, self.kept.limit // _PART)
         self.kept.begin_epoch()
-        self._ahead, self._is_full, self._crowded = None, False, 0
+        self._ahead, self._is_full = None, False
         asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
 
     def go_ahead(self) -> None:
@@ -325,12 +315,19 @@ class Transfers:
         """Begin what can be begun."""
         while self._asked and len(self._running) < _MOST_ASKED:
             self._begin(self._asked.popleft())
-        while self.goes_ahead and self._running_ahead < _MOST_AHEAD:
+        while self.goes_ahead and self._has_slot():
             piece = self._next_ahead()
             if piece is None:
                 return
             self._running_ahead += 1
-            self._begin(piece).add_done_callback(self._ended_ahead)
+            self._ahead_nbytes += piece.nbytes
+            ended = functools.partial(self._ended_ahead, piece.nbytes)
+            self._begin(piece).add_done_callback(ended)
+
+    def _has_slot(self) -> bool:
+        """Whether more may be fetched that nobody waits for: few extents, or many small objects."""
+        is_small = self._ahead_nbytes < EXTENT and self._running_ahead < _MOST_ASKED
+        return self._running_ahead < _MOST_AHEAD or is_small
 
     def _next_ahead(self) -> Piece | None:
         """Return a piece that will be read, and for which there is room; None: none is wanted."""
@@ -384,8 +381,9 @@ class Transfers:
         task.add_done_callback(self._ended)
         return task
 
-    def _ended_ahead(self, _: asyncio.Task[None]) -> None:
+    def _ended_ahead(self, nbytes: int, _: asyncio.Task[None]) -> None:
         self._running_ahead -= 1
+        self._ahead_nbytes -= nbytes
         self.pump()
 
     def running_s(self) -> float:
@@ -523,15 +521,17 @@ class Transfers:
                 )
                 for each in ended:
                     found = racing.pop(each)
-                    if each.exception() is None or not racing:
+                    if each.exception() is None:
                         waits.append(time.monotonic() - began)
-                        return each.result(), found
-                if ended:  # the other one may not fail
+                    elif racing:  # the other one may not fail
+                        continue
+                    return each.result(), found
+                if ended:
                     continue
                 if time.monotonic() - began >= stall_s:
                     raise Failure("later", f"nothing came for {stall_s:.1f} s")
                 until = began + stall_s
-                if self._may_race():
+                if not is_raced and self._may_race():
                     is_raced = True
                     self._racing += 1
                     self.counts["hedged"] += 1
