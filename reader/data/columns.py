@@ -69,20 +69,28 @@ def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
     return lambda key, out: fetches.__getitem__(key, out=out)
 
 
-def reading_ahead(dataset: Any) -> Callable[[Sequence[Any]], None] | None:
-    """Return the function that has the files of a batch read ahead; None: there is none.
+def reading_ahead(dataset: Any, name: str = "__read_ahead__") -> Callable[..., None] | None:
+    """Return the function that has the files of samples read ahead; None: there is none.
 
-    It is called with the keys of a batch, for a `reader.Dataset` that has `__read_ahead__`, and for
-    chosen or mapped samples of one.
+    It is called with keys, for a `reader.Dataset` that has such a method, and for chosen or mapped
+    samples of one.
+
+    Args:
+        dataset: that is asked.
+        name: "__read_ahead__", which is called in workers with the keys of a batch, and returns
+            when they can be read; or "__expect__", called in the trainer with keys that come next,
+            and whether an epoch begins with them: it does not wait for their bytes.
     """
     if known_class(dataset, CHOSEN) is not None:
-        inner, indices = reading_ahead(dataset.dataset), dataset.indices
-        return None if inner is None else lambda keys: inner([indices[key] for key in keys])
+        inner, indices = reading_ahead(dataset.dataset, name), dataset.indices
+        if inner is None:
+            return None
+        return lambda keys, *begins: inner([indices[key] for key in keys], *begins)
     if not isinstance(dataset, Dataset):
         return None
     if type(dataset) is MappedDataset:
-        return reading_ahead(dataset.dataset)
-    return getattr(dataset, "__read_ahead__", None)
+        return reading_ahead(dataset.dataset, name)
+    return getattr(dataset, name, None)
 
 
 def _batch_filler_of(dataset: Any) -> Callable[[Any, Any], None] | None:

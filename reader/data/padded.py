@@ -105,12 +105,20 @@ class Padded(Dataset[Any]):
         return if_any_has("__getitems__", [self.dataset], self._fetch)
 
     @property
-    def __read_ahead__(self) -> Callable[[Sequence[int]], None]:
+    def __read_ahead__(self) -> Callable[..., None]:
         """Read the files of a batch ahead; exists only if the dataset does."""
-        inner = reading_ahead(self.dataset)
+        return self._ahead("__read_ahead__")
+
+    @property
+    def __expect__(self) -> Callable[..., None]:
+        """Take which samples come next; exists only if the dataset does."""
+        return self._ahead("__expect__")
+
+    def _ahead(self, name: str) -> Callable[..., None]:
+        inner = reading_ahead(self.dataset, name)
         if inner is None:
-            raise AttributeError("the dataset of this Padded has no __read_ahead__")
-        return lambda indices: inner([self._located(index)[0] for index in indices])
+            raise AttributeError(f"the dataset of this Padded has no {name}")
+        return lambda keys, *begins: inner([self._located(key)[0] for key in keys], *begins)
 
     def __len__(self) -> int:
         return len(self.dataset)

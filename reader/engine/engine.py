@@ -24,6 +24,7 @@ from reader.caching.cached_dataset import cache_stats
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
+from reader.data.columns import reading_ahead
 from reader.data.epochs import carried_epochs, epoch_marks, following, own_epoch, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
@@ -457,6 +458,7 @@ class Engine(Finalized):
             every=config.snapshot_every,
             is_lazy=not self._is_eager,
             seed=self.order_seed,
+            expect=reading_ahead(config.dataset, "__expect__"),
         )
         order, batches = opened(start.order, start.at)
         reopen = functools.partial(

@@ -255,7 +255,8 @@ class EngineFace:
         `fetch`: of the process that fetches shards from stores (see docs/shards.md), summed over
         the caches of the dataset and of those that it wraps; None: it reads from no store. Of that
         process, for all who use it: `bytes` that came, by so many `requests`, `retries` of them,
-        and `transfer_s`: seconds of transfers, summed, so that some were under way side by side;
+        `hedged` of them made beside one that was late, and `transfer_s`: seconds of transfers,
+        summed, so that some were under way side by side;
         pieces `damaged`, and fetched anew; `errors` that were told, by kind; bytes `kept` now, at
         most `limit`, and `evicted`; `ahead`:
         bytes that are there, or on their way, and that nobody has asked for yet. Of this dataset:

@@ -377,6 +377,19 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         else:
             read_ahead([self._samples[index][0] for index in indices])
 
+    @property
+    def __expect__(self) -> Callable[[Sequence[int], bool], None]:
+        """Have samples that come next fetched; exists for those in a store."""
+        if not isinstance(self._sources, StoredPictures):
+            raise AttributeError("__expect__: these files are of this machine")
+        return self._expect
+
+    def _expect(self, indices: Sequence[int], begins: bool) -> None:
+        if self._pictures is not None:
+            indices = [index for index in indices if not self._pictures.holds(index)]
+        if isinstance(self._sources, StoredPictures) and indices:
+            self._sources.expect(indices, begins)
+
     def __fingerprint__(self, samples: int | None) -> dict[str, Any]:
         """Return a digest of the files' names and classes; see `fingerprint_of`."""
         count = len(self.samples) if samples is None else samples

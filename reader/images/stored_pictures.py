@@ -17,6 +17,9 @@ from reader.stores.files import Files, StoredFile
 __all__ = ["StoredPicture", "StoredPictures"]
 
 
+_GROUP = 64  # pictures of which any may be read first
+
+
 class StoredPicture(NamedTuple):
     """A file of a picture in a store.
 
@@ -78,3 +81,9 @@ class StoredPictures:
         """Have the bytes of some pictures fetched together. DatasetError: one cannot be had."""
         files = [self._file(self._samples[index][0], index) for index in indices]
         self._files.fetch([(file, [(0, file.nbytes)]) for file in files])
+
+    def expect(self, indices: Sequence[int], begins: bool) -> None:
+        """Have pictures that come next fetched, as far as there is room. See `Files.expect`."""
+        files = [self._file(self._samples[index][0], index) for index in indices]
+        groups = [files[place : place + _GROUP] for place in range(0, len(files), _GROUP)]
+        self._files.expect(groups, [], begins)

@@ -25,6 +25,7 @@ from reader.orders.base_sampler import (
     put_generators,
     state_of,
 )
+from reader.orders.expected import expected
 from reader.orders.order_origin import OrderKind, OrderOrigin, Position
 from reader.orders.replayed_order import ReplayedOrder, StatefulOrder
 from reader.orders.seekable_order import SeekableOrder
@@ -67,6 +68,7 @@ def open_order(
     every: int = 1,
     is_lazy: bool = False,
     seed: int | None = None,
+    expect: Callable[..., None] | None = None,
 ) -> tuple[Order, Iterator[Any]]:
     """Open the order of an epoch; returns it, and the iterator of its batches.
 
@@ -77,11 +79,22 @@ def open_order(
         every: take the state of a stateful sampler after every this many batches; 0: never.
         is_lazy: whether the first batch is drawn later than the epoch begins.
         seed: of the random state that a replayed order draws from; None: the trainer's own.
+        expect: takes indices before their batches are drawn, of orders that can be opened at any
+            position; see `expected`. None: nobody has use for them.
 
     Raises:
         StateError: the sampler does not give the same order again.
         Exception: whatever the sampler raises.
     """
+    order, made = _opened(batches, state, at, every, is_lazy, seed)
+    if expect is not None and isinstance(order, SeekableOrder):
+        made = expected(made, expect)
+    return order, made
+
+
+def _opened(
+    batches: Any, state: dict[str, Any] | None, at: Position, every: int, is_lazy: bool, seed: Any
+) -> tuple[Any, Iterator[Any]]:
     batching = batching_of(batches)
     is_boundary = state is not None and state["way"] == "boundary"
     if state is not None and not is_boundary:

@@ -181,7 +181,7 @@ class Shards(ShardedDataset[Any]):
 
     def expect(self, groups: Sequence[Any], then: Sequence[Any]) -> None:
         """See ShardedDataset."""
-        self._options.files.expect(*map(self._files_of, (groups, then)))
+        self._options.files.expect(self._files_of(groups), self._files_of(then))
 
     def _files_of(self, groups: Sequence[Any]) -> list[list[StoredFile]]:
         """Return the files that have the units of each group."""
@@ -311,9 +311,10 @@ class Shards(ShardedDataset[Any]):
     def fetch_stats(self) -> dict[str, Any]:
         """Return what the process that fetches has done since it began, for all who use the cache.
 
-        `bytes`: that came from stores, by so many `requests`, of which `retries` were repeated;
+        `bytes`: that came from stores, by so many `requests`, of which `retries` were repeated, and
+        `hedged` made beside one that was late, to take what comes first;
         `transfer_s`: the seconds of transfers, summed. `given`: bytes that were read, of which
-        `hits` were there already; they come to be known a quarter of a second later. `waits`:
+        `hits` were there already. `waits`:
         requests of workers that had to wait, `wait_s`: seconds in all. `ahead`: bytes that are
         there, or on their way, and that nobody has asked for yet. `kept`: bytes in the cache now,
         at most `limit`, which is less than it was given where the disk is full; `evicted`: those

@@ -8,28 +8,25 @@ while, and read again without asking.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import importlib.util
 import json
+import mmap
 import os
-import socket
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
-from reader.stores.messages import receive, send
+from reader.stores.messages import COUNTER, receive, send
 from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
 __all__ = ["REMEDIES", "Connection", "Ranges", "RemoteObject", "Store", "store_options"]
 
-_MOST_HELD = 256  # pieces of a thread
+_MOST_HELD = 256  # descriptors of a thread
 _MOST_HELD_NBYTES = 256 << 20
 _ATTEMPTS = 20  # of a request whose process was killed
 _AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
-_TOLD_NBYTES, _TOLD_S = 4 << 20, 0.25  # of what was read, and not said yet
 _CONNECTION = "connection"  # what a thread has of a cache
 
 REMEDIES = {
@@ -81,12 +78,25 @@ Ranges = Sequence[tuple[int, int]]  # where bytes begin and end; an end of -1 is
 
 
 class _Held(NamedTuple):
-    """A piece that was handed out: bytes of the object of a name."""
+    """A piece that was handed out: bytes of the object of a name, by a descriptor or in memory."""
 
     name: str
     begin: int
     end: int
     fd: int
+    content: bytes = b""
+
+    def read(self, place: int, nbytes: int) -> bytes:
+        """Return bytes from a place of the object on, or those that the piece has."""
+        at = place - self.begin
+        if self.fd < 0:
+            return self.content[at : at + nbytes]
+        return os.pread(self.fd, nbytes, at)
+
+    def close(self) -> None:
+        """Close the descriptor, if it has one."""
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 class _Pieces:
@@ -111,9 +121,8 @@ class Connection:
         self._held: dict[_Held, None] = {}  # the oldest first
         self._stores: dict[str, int] = {}
         self._of: dict[str, _Pieces] = {}
-        self._nbytes = 0
-        self._read: dict[str, int] = {}  # bytes, by their stores, that the process does not know of
-        self._told_s = time.monotonic()
+        self._nbytes, self._fds = 0, 0
+        self._given: dict[str, mmap.mmap] = {}  # counters of bytes that were read, by their stores
 
     def fileno(self) -> int:
         """Return the descriptor of the socket, by which an answer is waited for."""
@@ -142,20 +151,21 @@ class Connection:
         number = self._stores.get(store.identity)
         if number is None:
             about = {"root": store.root, "options": store.options, "use": store.use}
-            answer, _ = self.ask({"do": "store", **about})
-            number = self._stores[store.identity] = store.checked(answer)["store"]
+            counter = os.memfd_create("reader-counter", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(counter, COUNTER.size)
+                self.tell({"do": "store", **about}, [counter])
+                number = store.checked(self.answer()[0])["store"]
+                self._given[store.identity] = mmap.mmap(counter, COUNTER.size)
+            finally:
+                os.close(counter)
+            self._stores[store.identity] = number
         return number
 
     def note_read(self, store: Store, nbytes: int) -> None:
-        """Note that bytes were read; of some, or after a while, the process is told."""
-        self._read[store.identity] = read = self._read.get(store.identity, 0) + nbytes
-        if read >= _TOLD_NBYTES or time.monotonic() - self._told_s >= _TOLD_S:
-            self._told_s = time.monotonic()
-            for identity in [each for each in self._read if each in self._stores]:
-                about = {"store": self._stores[identity], "nbytes": self._read[identity]}
-                with contextlib.suppress(OSError):  # it has no time now, or has ended
-                    send(self._socket, {"do": "given", **about}, flags=socket.MSG_DONTWAIT)
-                    del self._read[identity]
+        """Count bytes that were read of a store, in memory that the process sees, too."""
+        given = self._given[store.identity]
+        COUNTER.pack_into(given, 0, COUNTER.unpack_from(given)[0] + nbytes)
 
     def held(self, name: str, place: int) -> _Held | None:
         """Return the piece that has a byte of an object, if it is here."""
@@ -183,12 +193,12 @@ class Connection:
         if pieces is None:
             pieces = self._of[piece.name] = _Pieces(version)
         if pieces.version != version:
-            os.close(piece.fd)
+            piece.close()
             for old in list(pieces.all):
                 self._release(old)
             raise DatasetError(f"'{piece.name.rpartition(' ')[0]}' {REMEDIES['changed']}")
         if self.holds(piece.name, piece.begin, piece.end):
-            os.close(piece.fd)
+            piece.close()
             return
         number = bisect.bisect_left(pieces.begins, piece.begin)
         while number < len(pieces.all) and pieces.all[number].end <= piece.end:
@@ -198,7 +208,8 @@ class Connection:
         pieces.all.insert(number, piece)
         self._held[piece] = None
         self._nbytes += piece.end - piece.begin
-        while len(self._held) > _MOST_HELD or self._nbytes > _MOST_HELD_NBYTES:
+        self._fds += piece.fd >= 0
+        while self._fds > _MOST_HELD or self._nbytes > _MOST_HELD_NBYTES:
             oldest = next(iter(self._held))
             if oldest is piece:
                 break
@@ -219,13 +230,16 @@ class Connection:
         if not pieces.all:
             del self._of[piece.name]
         self._nbytes -= piece.end - piece.begin
-        os.close(piece.fd)
+        self._fds -= piece.fd >= 0
+        piece.close()
 
     def close(self) -> None:
         """Close the socket, and release what was given. Idempotent."""
         held, self._held = self._held, {}
         for piece in held:
-            os.close(piece.fd)
+            piece.close()
+        for counter in self._given.values():
+            counter.close()
         self._socket.close()
 
     def __del__(self) -> None:
@@ -246,9 +260,16 @@ class Store:
         self.root, self.options, (self.cache, self.use) = root, options, use
         self.identity = json.dumps([root, options, self.use], sort_keys=True, default=repr)
 
-    def listed(self, prefix: str) -> list[RemoteObject]:
-        """Return all objects below a prefix, by key. DatasetError: they cannot be listed."""
-        answer, _ = self._asked({"do": "list", "prefix": prefix})
+    def connect(self) -> None:
+        """Have the process that fetches started, and know the store. See `checked`."""
+        self._connection().number_of(self)
+
+    def listed(self, prefix: str, most: int = 0) -> list[RemoteObject]:
+        """Return all objects below a prefix, by key. DatasetError: they cannot be listed.
+
+        With `most`, some thousand of them at most, or none where that fails or takes long.
+        """
+        answer, _ = self._asked({"do": "list", "prefix": prefix, "most": most})
         return sorted(RemoteObject(*each) for each in answer["objects"])
 
     def metas(self, keys: Sequence[str]) -> list[RemoteObject | None]:
@@ -269,10 +290,11 @@ class Store:
         objects: Sequence[RemoteObject],
         groups: Sequence[Sequence[int]],
         then: Sequence[Sequence[int]],
+        begins: bool,
     ) -> None:
-        """Tell in which order objects will be read. See `Future.tell`."""
+        """Tell in which order objects will be read. See `Future.tell`, and `Files.expect`."""
         message = {"do": "order", "name": name, "objects": objects, "groups": groups, "then": then}
-        self._asked(message)
+        self._asked({**message, "begins": begins})
 
     def stats(self) -> dict[str, Any]:
         """Return what was fetched and kept by the process, for all who use the cache."""
@@ -299,12 +321,13 @@ class Store:
                 if piece is None:  # it was too much to be kept at once
                     raise DatasetError(f"'{self.root}/{of.key}' was not given from {at:,} on")
             count = min(end, piece.end) - at
-            part = os.pread(piece.fd, count, at - piece.begin)
+            part = piece.read(at, count)
             if len(part) != count:
                 raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
             parts.append(part)
             at += count
-        self._connection().note_read(self, at - begin)
+        if parts:
+            self._connection().note_read(self, at - begin)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def fetch(
@@ -358,6 +381,12 @@ class Store:
             for number, begin, end in answer["pieces"]:
                 name, version = self._name(objects[number]), answer["objects"][number][1]
                 connection.hold(_Held(name, begin, end, left.popleft()), version)
+            place = 0
+            for number, begin, end in answer["small"]:
+                name, version = self._name(objects[number]), answer["objects"][number][1]
+                content = os.pread(left[0], end - begin, place)
+                connection.hold(_Held(name, begin, end, -1, content), version)
+                place += end - begin
         finally:
             for fd in left:  # one before has changed
                 os.close(fd)
@@ -391,10 +420,8 @@ class Store:
         for attempt in range(_ATTEMPTS):
             connection = self._connection()
             try:
-                whole = message
-                if message is not _STATS:
-                    whole = _with_store(message, connection.number_of(self))
-                answer, fds = connection.ask(whole)
+                of = {} if message is _STATS else {"store": connection.number_of(self)}
+                answer, fds = connection.ask({**message, **of})
             except (EOFError, OSError) as error:
                 self._drop()
                 if attempt == _ATTEMPTS - 1:
@@ -442,12 +469,3 @@ def store_options(store: Any, url: str | None) -> dict[str, Any]:
             f'{url!r} needs obstore, which is not installed. Run: pip install "lodreader[remote]"'
         )
     return dict(store or {})
-
-
-def _with_store(message: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return a message in which objects are of the store with a number."""
-    if message["do"] in ("read", "order", "again"):
-        return {**message, "objects": [[number, *each] for each in message["objects"]]}
-    if message["do"] == "meta":
-        return {**message, "objects": [[number, each] for each in message["objects"]]}
-    return {**message, "store": number}

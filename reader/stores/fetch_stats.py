@@ -15,7 +15,8 @@ __all__ = ["fetch_stats", "stats_of", "uses_of"]
 
 _OF_READERS = ("given", "hits", "waits", "wait_s")
 _OF_PROCESSES = (
-    *("bytes", "requests", "retries", "transfer_s", "damaged", "ahead", "kept", "limit", "evicted"),
+    *("bytes", "requests", "retries", "hedged", "transfer_s", "damaged"),
+    *("ahead", "kept", "limit", "evicted"),
 )
 
 

@@ -6,10 +6,11 @@ threads may read from it at once, since every read names its place.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from reader.errors import ConfigError, DatasetError
@@ -17,7 +18,15 @@ from reader.files import open_regular
 from reader.stores.paths import files_in, is_folder, named, names_below
 from reader.stores.shard_cache import CacheUse
 
-__all__ = ["Files", "StoredBytes", "StoredFile", "inner_path", "json_of", "stored_file"]
+__all__ = [
+    "Files",
+    "OpenBytes",
+    "StoredBytes",
+    "StoredFile",
+    "inner_path",
+    "json_of",
+    "stored_file",
+]
 
 _MOST_JSON = 1 << 30  # bytes of an index
 _MOST_AHEAD = 1 << 28  # bytes of a file that is read into the system's cache before it is asked for
@@ -173,6 +182,13 @@ class Files:
             found += [name if part == os.curdir else f"{part}/{name}" for name in names]
         return found
 
+    def listed_meanwhile(self, path: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Have a store list what lies beside a file, while the context reads that one.
+
+        Of what is listed it is not asked for bytes and version again.
+        """
+        return nullcontext()
+
     def keep_listings(self, folder: str) -> None:
         """Keep what a store lists in a folder of this machine, and take it from there.
 
@@ -195,8 +211,16 @@ class Files:
         """Return what was fetched. See `Shards.fetch_stats`."""
         return {}
 
-    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
-        """Take the order in which files will be read. See `ShardedDataset.expect`."""
+    def expect(
+        self, groups: list[list[StoredFile]], then: list[list[StoredFile]], begins: bool = True
+    ) -> None:
+        """Take the order in which files will be read. See `ShardedDataset.expect`.
+
+        Args:
+            groups: of files that are read together.
+            then: those of the next epoch; empty: they are not known.
+            begins: whether an epoch begins with them; else it goes on.
+        """
 
     def fetch(self, wanted: Sequence[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files."""
@@ -341,3 +365,43 @@ class StoredBytes:
             f"the shard '{self.path}' is damaged: bytes {place:,} to {place + nbytes:,} are"
             f" named, and it has {self.nbytes:,}"
         )
+
+
+class OpenBytes(io.RawIOBase):
+    """The bytes of a file as an open file, for libraries; it needs no closing."""
+
+    def __init__(self, stored: StoredBytes) -> None:
+        self._stored = stored
+        self._place = 0
+
+    def readable(self) -> bool:
+        """See io.RawIOBase."""
+        return True
+
+    def seekable(self) -> bool:
+        """See io.RawIOBase."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See io.RawIOBase."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._stored.nbytes}[whence]
+        self._place = max(0, base + offset)
+        return self._place
+
+    def tell(self) -> int:
+        """See io.RawIOBase."""
+        return self._place
+
+    def read(self, nbytes: int = -1) -> bytes:
+        """See io.RawIOBase; it allocates no more than the file has."""
+        rest = max(0, self._stored.nbytes - self._place)
+        count = rest if nbytes < 0 else min(nbytes, rest)
+        found = self._stored.read(self._place, count) if count else b""
+        self._place += len(found)
+        return found
+
+    def readinto(self, buffer: Any) -> int:
+        """See io.RawIOBase."""
+        found = self.read(len(buffer))
+        memoryview(buffer).cast("B")[: len(found)] = found
+        return len(found)

@@ -13,9 +13,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["MOST_FDS", "process_of", "receive", "received", "send", "user_of"]
+__all__ = ["COUNTER", "MOST_FDS", "process_of", "receive", "received", "send", "user_of"]
 
 MOST_FDS = 200  # of a packet, beside that of a long message; Linux passes 253
+COUNTER = struct.Struct("=Q")  # in memory that both processes have: one writes, the other reads
 _MOST_INLINE = 1 << 15  # bytes of a packet
 _MOST = 1 << 31  # bytes of a message
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid

@@ -7,18 +7,20 @@ is asked for together is fetched together.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import fnmatch
 import hashlib
 import io
 import json
 import re
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.client import Ranges, RemoteObject, Store, store_options
-from reader.stores.files import Files, StoredBytes, StoredFile
+from reader.stores.files import Files, OpenBytes, StoredBytes, StoredFile
 from reader.stores.listing import keep_listing, kept_listing, place_of
 from reader.stores.paths import by_number, expanded
 from reader.stores.shard_cache import CacheUse, ShardCache
@@ -29,6 +31,7 @@ __all__ = ["RemoteFiles", "files_for"]
 _WILD = re.compile(r"[*?\[]")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9_]{1,16}(-[0-9]+-of-[0-9]+)?$")
 _WHOLE = [(0, -1)]
+_LISTED = 1000  # objects that one request lists
 
 
 def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
@@ -108,12 +111,40 @@ class RemoteFiles(Files):
                 raise ConfigError(str(error)) from error
             if place:
                 keep_listing(place, folder, listed)
+        return self._noted(store, listed)
+
+    def _noted(self, store: Store, listed: list[RemoteObject]) -> list[str]:
+        """Return the addresses of objects that a store has listed, which are known then."""
         found = []
         for each in listed:
             url = f"{store.root}/{each.key}"
             self._known[url] = StoredFile(url, each.nbytes, each.version)
             found.append(url)
         return found
+
+    @contextlib.contextmanager
+    def listed_meanwhile(self, path: str) -> Iterator[None]:
+        """See Files: some thousand objects at most; over HTTP there are no lists."""
+        if not is_url(path) or path.startswith("http"):
+            yield
+            return
+        store, folder = self.at(f"{path.rpartition('/')[0]}/")
+        try:
+            store.connect()  # or both threads would start a process
+        except (DatasetError, ConfigError, EOFError, OSError):  # who reads the file tells of it
+            yield
+            return
+        listed: list[RemoteObject] = []
+
+        def take() -> None:
+            with contextlib.suppress(DatasetError, ConfigError):  # of what is asked for is told
+                listed.extend(store.listed(folder, most=_LISTED))
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        yield
+        thread.join()
+        self._noted(store, listed)
 
     def keep_listings(self, folder: str) -> None:
         """See Files."""
@@ -324,7 +355,9 @@ class RemoteFiles(Files):
         """See Files."""
         return Store("", {}, self.use).stats()
 
-    def expect(self, groups: list[list[StoredFile]], then: list[list[StoredFile]]) -> None:
+    def expect(
+        self, groups: list[list[StoredFile]], then: list[list[StoredFile]], begins: bool = True
+    ) -> None:
         """See Files."""
         roots = dict.fromkeys(split_url(file.path)[0] for file in _urls_in(*groups, *then))
         for root in roots:
@@ -343,7 +376,7 @@ class RemoteFiles(Files):
             )
             content = json.dumps([root, list(objects), now, later]).encode()
             name = hashlib.blake2b(content, digest_size=12).hexdigest()
-            self.at(f"{root}/")[0].order(name, list(objects), now, later)
+            self.at(f"{root}/")[0].order(name, list(objects), now, later, begins)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stores": {}, "_known": {}, "_trees": {}}
@@ -405,7 +438,7 @@ class RemoteBytes(StoredBytes):
     @property
     def source(self) -> Any:
         """See StoredBytes."""
-        return io.BufferedReader(_RawObject(self))
+        return io.BufferedReader(OpenBytes(self))
 
     def check_unchanged(self) -> None:
         """See StoredBytes: what is fetched is of one version."""
@@ -421,35 +454,6 @@ class RemoteBytes(StoredBytes):
             return b"" if self._content is None else self._content[place : place + nbytes]
         is_near = nbytes < self.nbytes and nbytes < 1 << 16
         return self._store.read(self._of, place, place + nbytes, is_near)
-
-
-class _RawObject(io.RawIOBase):
-    """An object as a file, for libraries."""
-
-    def __init__(self, stored: RemoteBytes) -> None:
-        self._stored = stored
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._stored.nbytes}[whence]
-        self._place = max(0, base + offset)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._stored.nbytes - self._place))
-        found = self._stored.read(self._place, count) if count else b""
-        memoryview(buffer).cast("B")[: len(found)] = found
-        self._place += len(found)
-        return len(found)
 
 
 def _urls_in(*groups: list[StoredFile]) -> list[StoredFile]:

@@ -208,22 +208,21 @@ class ShardCache:
             "ahead": None if self.ahead == _AUTO else self.ahead,
         }
         errors = os.memfd_create("reader-errors", os.MFD_CLOEXEC)
+        process = None
         try:
             with theirs:
-                subprocess.run(
+                process = subprocess.Popen(
                     [sys.executable, "-I", "-c", _PROGRAM, json.dumps(arguments)],
-                    check=False,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
-                    timeout=_PATIENCE_S,
                 )
             ours.settimeout(_PATIENCE_S)
             said, _ = receive(ours)
             ours.settimeout(None)
-        except (EOFError, OSError, subprocess.SubprocessError) as error:
+        except (EOFError, OSError) as error:
             ours.close()
             told = os.pread(errors, _MOST_TOLD, max(0, os.fstat(errors).st_size - _MOST_TOLD))
             if isinstance(error, EOFError) and not told:  # it was killed
@@ -234,6 +233,9 @@ class ShardCache:
             ) from error
         finally:
             os.close(errors)
+            if process is not None:  # it has ended, or does not answer: who serves is its child
+                process.kill()
+                process.wait()
         if said.get("failure"):
             ours.close()
             raise DatasetError(

@@ -17,6 +17,7 @@ import os
 import random
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -359,3 +360,18 @@ def _program(name: str, pattern: str) -> str:
 def _check(answer: Answer) -> None:
     if answer.status >= 300:
         raise OSError(f"the server refuses it: {answer.status}, {answer.body[:500]!r}")
+
+
+def own_certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """Return what serves TLS for "localhost" by a new certificate, and that certificate as PEM."""
+    if shutil.which("openssl") is None:
+        import pytest
+
+        pytest.skip("openssl makes the certificate")
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    words += " -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
+    words += " -keyout key -out pem"
+    subprocess.run(words.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "pem", folder / "key")
+    return context, (folder / "pem").read_text()

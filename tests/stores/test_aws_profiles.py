@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
 from reader import ConfigError, DatasetError, RecordIO, RecordWriter, ShardCache
-from tests.stores.servers import S3Server, s3_server
+from tests.stores.servers import S3Server, own_certificate, s3_server
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +141,89 @@ def test_a_program_gives_credentials_and_is_run_again_when_they_expire(
     with pytest.raises(ConfigError, match="credential_process of the profile 'x' gave no") as error:
         read(profile="x")
     assert "hidden" not in str(error.value)
+
+
+class TokenService(ThreadingHTTPServer):
+    """An STS that gives the server's keys for a token of web identity."""
+
+    daemon_threads = True
+
+    def __init__(self, server: S3Server, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), TokenServiceHandler)
+        context, self.certificate = own_certificate(folder)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.s3, self.is_refusing = server, False
+        self.asked: list[dict[str, list[str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"https://localhost:{self.server_port}"
+
+
+class TokenServiceHandler(BaseHTTPRequestHandler):
+    server: TokenService
+
+    def do_POST(self) -> None:
+        asked = parse_qs(self.path.partition("?")[2])
+        if not asked:
+            asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.server.asked.append(asked)
+        body = (
+            "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
+            f"<AccessKeyId>{self.server.s3.access_key}</AccessKeyId>"
+            f"<SecretAccessKey>{self.server.s3.secret_key}</SecretAccessKey>"
+            "<SessionToken></SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+            "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+        )
+        if self.server.is_refusing:
+            body = "<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>"
+        self.send_response(403 if self.server.is_refusing else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def tokens(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TokenService]:
+    with TokenService(server, tmp_path) as service:
+        thread = threading.Thread(target=service.serve_forever)
+        thread.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service.url)
+        yield service
+        service.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("is_of_environment", [True, False])
+def test_a_role_by_web_identity_gives_credentials(
+    is_of_environment: bool,
+    home: Home,
+    server: S3Server,
+    tokens: TokenService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (home.folder / "token").write_text("the-token")
+    role, file = "arn:aws:iam::1:role/reads", home.folder / "token"
+    options = {"endpoint": server.endpoint, "region": "us-east-1"}
+    options["root_certificate"] = tokens.certificate
+    if is_of_environment:  # as a Kubernetes pod of AWS has them
+        monkeypatch.setenv("AWS_ROLE_ARN", role)
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(file))
+    else:
+        home.write(f"[profile x]\nrole_arn = {role}\nweb_identity_token_file = {file}\n")
+        options["profile"] = "x"
+    assert read(**options) == b"content"
+    assert tokens.asked[0]["WebIdentityToken"] == ["the-token"]
+    assert tokens.asked[0]["RoleArn"] == [role]
+    tokens.is_refusing = True
+    with pytest.raises((ConfigError, DatasetError), match="is refused by the store") as error:
+        read(**options)
+    assert "the-token" not in str(error.value)
 
 
 @pytest.mark.parametrize(

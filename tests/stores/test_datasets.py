@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import itertools
 import json
 import pickle
 import sys
@@ -23,6 +24,7 @@ from reader import (
     DatasetError,
     Documents,
     ImageError,
+    Padded,
     RecordIO,
     RecordWriter,
     ShardCache,
@@ -36,6 +38,7 @@ from reader.compat.gluon.image_datasets import ImageRecordDataset
 from reader.compat.gluon.recordio import MXIndexedRecordIO, MXRecordIO, pack_img
 from reader.images import ImageFolder, Normalize, RandomResizedCrop, decode
 from reader.stores.shard_cache import CacheUse
+from tests.processes import wait_until
 from tests.stores import servers
 from tests.stores.proxy import Rule, faulty
 from tests.stores.servers import S3Server, s3_server
@@ -326,6 +329,57 @@ def batches_of(folder: Any, order: Any = None, **how: Any) -> list[Any]:
 def assert_equal(found: list[Any], expected: list[Any]) -> None:
     for one, other in zip(found, expected, strict=True):
         assert all(map(np.array_equal, one, other))
+
+
+def pixels(sample: Any) -> Any:
+    return sample[0]
+
+
+AHEAD: dict[str, Callable[[ImageFolder], Any]] = {
+    "itself": lambda folder: folder,
+    "mapped": lambda folder: folder.map(pixels),
+    "chosen": lambda folder: Subset(folder, list(range(len(folder)))[::-1]),
+    "padded": lambda folder: Padded(folder),
+}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("name", AHEAD)
+def test_pictures_that_come_next_are_fetched_before_they_are_asked_for(
+    name: str, shuffle: bool, pictures: Path, server: S3Server
+) -> None:
+    folder = ImageFolder("s3://pictures", size=(16, 16), store=options(server))
+    dataset = AHEAD[name](folder)
+    total = sum(path.stat().st_size for path in pictures.glob("*/**/*.*g"))
+    how: dict[str, Any] = {"batch_size": 4, "shuffle": shuffle, "seed": 0, "collate_fn": list}
+    with DataLoader(dataset, num_workers=1, **how) as loader:
+        batches = iter(loader)
+        next(batches)
+        wait_until(lambda: loader.stats()["fetch"]["kept"] == total)
+        assert loader.stats()["fetch"]["given"] < total
+        assert sum(1 for _ in batches) == len(folder) // 4
+        assert loader.stats()["fetch"]["bytes"] == total
+
+
+def test_an_epoch_of_pictures_that_are_fetched_ahead_goes_on_anywhere(
+    pictures: Path, server: S3Server
+) -> None:
+    folder = ImageFolder("s3://pictures", size=(16, 16), store=options(server))
+    how: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "num_workers": 2}
+    with DataLoader(ImageFolder(pictures, size=(16, 16)), **how) as loader:
+        expected = list(loader) + list(loader)
+    for taken in (1, 5, len(expected) // 2 + 1):
+        with DataLoader(folder, **how) as loader:
+            batches = itertools.chain(loader, loader)
+            found = list(itertools.islice(batches, taken))
+            state = loader.state_dict()
+            batches = None
+        with DataLoader(folder, **how) as loader:
+            loader.load_state_dict(state)
+            found += loader
+            if len(found) < len(expected):
+                found += loader
+        assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("root", ["s3://pictures", "s3://pictures/", "S3A://pictures"])

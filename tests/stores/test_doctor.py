@@ -6,8 +6,6 @@ import http.server
 import json
 import os
 import re
-import shutil
-import ssl
 import subprocess
 import sys
 import threading
@@ -19,7 +17,7 @@ import pytest
 
 from reader.observe.finding import Finding
 from reader.observe.store import credentials_of, speeds
-from tests.stores.servers import S3Server, free_ports, http_server, s3_server
+from tests.stores.servers import S3Server, free_ports, http_server, own_certificate, s3_server
 
 pytestmark = pytest.mark.slow
 
@@ -109,18 +107,7 @@ def test_an_object_behind_http_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate")
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    words += " -addext subjectAltName=DNS:localhost -keyout key -out pem"
-    subprocess.run(
-        words.split(),
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pem", tmp_path / "key")
+    context, _ = own_certificate(tmp_path)
     (port,) = free_ports(1)
     handler = http.server.SimpleHTTPRequestHandler
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:

@@ -19,7 +19,7 @@ import pytest
 
 from reader import ConfigError, DataLoader, DatasetError, ShardCache, ShardOrder, Shards
 from reader import write_shards as write
-from reader.stores.messages import receive, send
+from reader.stores.messages import COUNTER, receive, send
 from reader.stores.shard_cache import connected
 from tests.processes import Program, open_pid, wait_gone, wait_until
 from tests.stores import servers
@@ -187,6 +187,42 @@ def test_the_command_goes_by_the_environment(server: S3Server) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert told in done.stdout
+
+
+def test_a_first_batch_of_many_small_samples_is_fetched_once(
+    tmp_path: Path, server: S3Server
+) -> None:
+    """They are more than the descriptors that a thread holds."""
+    rows = [{"x": np.random.default_rng(k).bytes(2000)} for k in range(4000)]
+    write(rows, tmp_path / "tokens", "mds", columns={"x": "bytes"}, shard_size="64MB")
+    upload(server, "tokens", tmp_path / "tokens")
+    there = Shards("s3://tokens", store=options(server), cache=ShardCache(ahead=0))
+    wanted = np.random.default_rng(0).permutation(4000)[:900].tolist()
+    before = there.fetch_stats()
+    assert there.__getitems__(wanted) == [rows[k] for k in wanted]
+    after = there.fetch_stats()
+    assert after["requests"] - before["requests"] <= 901  # one for the places of all
+    assert after["bytes"] - before["bytes"] < 900 * 2100 + 4 * 4100
+
+
+def test_versions_of_shards_come_beside_their_index(server: S3Server, proxy: Proxy) -> None:
+    """A first batch needs three round trips: the index, the places in its shards, the samples."""
+    there = Shards("s3://sets/mds", store=options(server, proxy.endpoint))
+    assert len(there.files) > 3
+    found = proxy.counters()
+    assert found.requests == {"GET 206": 1, "GET 200": 1}
+    assert all(file.mtime_ns for file in there.files)
+
+
+def test_versions_are_asked_for_one_by_one_where_a_store_lists_nothing(
+    local: Path, server: S3Server, proxy: Proxy
+) -> None:
+    proxy.set_rules(Rule("slow_down", path="list-type"))
+    there = Shards("s3://sets/mds", store=options(server, proxy.endpoint))
+    found = proxy.counters().requests
+    assert found["HEAD 200"] == len(there.files)
+    assert equal(there[5], Shards(local / "mds")[5])
+    assert there.fetch_stats()["errors"] == {}
 
 
 # -- a network that fails ---------------------------------------------------------------------
@@ -538,7 +574,11 @@ def test_one_who_does_not_read_holds_nobody_up(server: S3Server) -> None:
     cache = ShardCache()
     there = Shards("s3://sets/mds", store=options(server), cache=cache)
     idle = connected(cache)
-    send(idle, {"do": "store", "root": "s3://sets", "options": options(server)})
+    counter = os.memfd_create("counter", os.MFD_CLOEXEC)
+    os.ftruncate(counter, COUNTER.size)
+    about = {"root": "s3://sets", "options": options(server), "use": ""}
+    send(idle, {"do": "store", **about}, [counter])
+    os.close(counter)
     assert receive(idle)[0] == {"store": 0}
     for _ in range(100):
         send(idle, {"do": "list", "store": 0, "prefix": "mds/"})

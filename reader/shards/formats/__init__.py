@@ -193,7 +193,8 @@ def read_index(path: str, options: Options) -> tuple[Format, list[ListedShard]] 
     folder = path if is_folder else os.path.dirname(path)  # noqa: PTH120
     path = os.path.join(path, "index.json") if folder == path else path  # noqa: PTH118
     try:
-        index = options.files.json(path)
+        with options.files.listed_meanwhile(path):
+            index = options.files.json(path)
     except FileNotFoundError:
         return None
     for found in FORMATS.values():

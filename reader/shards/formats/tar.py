@@ -6,7 +6,6 @@ members are read by their places. Source: webdataset's documentation, and POSIX'
 
 from __future__ import annotations
 
-import os
 import re
 import tarfile
 import warnings
@@ -20,7 +19,7 @@ from reader._core.shards.tar_members import TarMembers
 from reader.errors import ConfigError, DatasetError, printable
 from reader.shards.formats.shard import Arrays, Options, Shard
 from reader.shards.formats.tar_lists import listed_members
-from reader.stores.files import StoredBytes
+from reader.stores.files import OpenBytes, StoredBytes
 
 __all__ = ["TarShard", "begins_tar", "scan_tar"]
 
@@ -111,7 +110,7 @@ def _members(stored: StoredBytes) -> Iterator[tuple[str, int, int]]:
     """Yield name, place and bytes of each member that is a file, or a link to one."""
     seen: dict[str, tuple[int, int]] = {}
     try:
-        file: Any = _File(stored)
+        file: Any = OpenBytes(stored)
         with tarfile.open(fileobj=file, mode="r:") as archive:
             archive.firstmember = None  # type: ignore[attr-defined]  # read already
             archive.offset = file.seek(0)
@@ -244,28 +243,6 @@ def _check_end(stored: StoredBytes, place: int) -> None:
                 f"the shard '{stored.path}' has another archive behind its end, at {place + at:,},"
                 " whose samples would be lost: write them to a file of their own"
             )
-
-
-class _File:
-    """A shard's bytes as a file, for `tarfile`; it has no more bytes than the shard."""
-
-    def __init__(self, stored: StoredBytes) -> None:
-        self._stored = stored
-        self._place = 0
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._stored.nbytes}[whence]
-        self._place = max(0, base + offset)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def read(self, nbytes: int) -> bytes:
-        rest = max(0, self._stored.nbytes - self._place)
-        found = self._stored.read(self._place, min(nbytes, rest)) if rest else b""
-        self._place += len(found)
-        return found
 
 
 class TarShard(Shard):

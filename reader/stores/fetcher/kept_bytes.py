@@ -14,7 +14,6 @@ import errno
 import itertools
 import json
 import os
-import secrets
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +48,7 @@ class Piece:
         is_checked: whether its sum was compared, or need not be.
         is_passing: whether it is for one use, and none of its object's pieces.
         is_ahead: whether it was fetched, or is, before anybody asked for it, and nobody has yet.
+        content: its bytes, where it has no file, since it is small and for one use.
     """
 
     def __init__(self, of: KeptObject, begin: int, end: int) -> None:
@@ -59,6 +59,7 @@ class Piece:
         self.waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.users, self.used, self.given = 0, 0, 0
         self.is_checked, self.is_passing, self.is_ahead = True, False, False
+        self.content: bytearray | None = None
 
     @property
     def nbytes(self) -> int:
@@ -230,7 +231,7 @@ class KeptBytes:
 
     def _make_file(self, piece: Piece) -> None:
         """Make the file of a piece. OSError: it cannot be made, or its disk is full."""
-        path = f"{self._folder}/{secrets.token_hex(12)}{_SUFFIX}"
+        path = f"{self._folder}/{os.urandom(12).hex()}{_SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         piece.fd, piece.path = os.open(path, flags, 0o600), path
         try:
@@ -264,9 +265,9 @@ class KeptBytes:
         write(piece, here, piece.begin)
 
     def passing(self, of: KeptObject, begin: int, end: int) -> Piece:
-        """Return a new piece in memory that is no part of its object, for one use."""
+        """Return a new piece that is no part of its object, for one use: a few bytes."""
         piece = Piece(of, begin, end)
-        piece.fd, piece.is_passing = os.memfd_create("reader-piece", os.MFD_CLOEXEC), True
+        piece.content, piece.is_passing = bytearray(piece.nbytes), True
         return piece
 
     def take(self, piece: Piece) -> None:
@@ -460,7 +461,7 @@ class KeptBytes:
     def _write_log(self) -> None:
         """Write the list of pieces anew; on a full disk the old one stays."""
         path = f"{self._folder}/{_LOG}"
-        draft = f"{path}.{secrets.token_hex(6)}"
+        draft = f"{path}.{os.urandom(6).hex()}"
         self._lines = 0
         with contextlib.ExitStack() as undone, contextlib.suppress(OSError):
             log = open(draft, "x", encoding="utf-8", opener=_of_this_user)  # noqa: SIM115
@@ -497,6 +498,9 @@ class KeptBytes:
 
 def write(piece: Piece, content: bytes, at: int) -> None:
     """Write some bytes of a piece. OSError: its disk fails, or is full."""
+    if piece.content is not None:
+        piece.content[at - piece.begin : at - piece.begin + len(content)] = content
+        return
     done = 0
     while done < len(content):
         done += os.pwrite(piece.fd, memoryview(content)[done:], at - piece.begin + done)

@@ -148,7 +148,7 @@ class ObjectStore:
             raise Failure(
                 "later", f"it gave bytes {found.range}, and {(begin, end)} were asked for"
             )
-        return meta, _chunks(found)
+        return meta, _Chunks(found)
 
     async def meta(self, key: str) -> Meta:
         """Return what the store says of an object."""
@@ -156,16 +156,6 @@ class ObjectStore:
             return _meta(await self._obstore.head_async(self._store, key))
         except Exception as error:  # of many types
             raise failure_of(error) from None
-
-    async def first_listed(self, folder: str) -> list[tuple[str, int]]:
-        """Return key and bytes of the first objects in a folder and those below it."""
-        prefix = f"{folder.rstrip('/')}/" if folder else ""
-        try:
-            async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
-                return [(each["path"], each["size"]) for each in part]
-        except Exception as error:  # of many types
-            raise failure_of(error) from None
-        return []
 
     async def content(self, key: str) -> tuple[bytes, dict[str, str]]:
         """Return a small object, and what `replaced` takes for its version."""
@@ -244,14 +234,21 @@ class ObjectStore:
         except Exception as error:  # of many types
             raise failure_of(error) from None
 
-    async def listed(self, prefix: str) -> list[tuple[str, int, int]]:
-        """Return key, bytes and the version's number of all objects below a prefix."""
-        found = []
+    async def listed(self, prefix: str, most: int = 0) -> list[tuple[str, int, int]]:
+        """Return key, bytes and the version's number of all objects below a prefix.
+
+        Args:
+            prefix: of the keys: a folder, or "" for all.
+            most: after so many none is asked for, so that some more may come; 0: all.
+        """
+        found: list[tuple[str, int, int]] = []
         try:
             async for part in self._obstore.list(self._store, prefix, chunk_size=_LISTED):
                 found += [
                     (each["path"], each["size"], number_of(_meta(each).version)) for each in part
                 ]
+                if 0 < most <= len(found):
+                    break
         except Exception as error:  # of many types
             raise failure_of(error) from None
         return found
@@ -278,16 +275,22 @@ def _condition(said: Any) -> dict[str, str]:
     return {name: said[name] for name in ("e_tag", "version") if said.get(name)}
 
 
-async def _chunks(found: Any) -> AsyncIterator[bytes]:
-    stream = found.stream(min_chunk_size=_CHUNK).__aiter__()
-    while True:
+class _Chunks:
+    """The bytes of a response, as they come. A generator would need a task of its own to end."""
+
+    def __init__(self, found: Any) -> None:
+        self._stream = found.stream(min_chunk_size=_CHUNK).__aiter__()
+
+    def __aiter__(self) -> _Chunks:
+        return self
+
+    async def __anext__(self) -> bytes:
         try:
-            chunk = await stream.__anext__()
+            return await self._stream.__anext__()  # type: ignore[no-any-return]
         except StopAsyncIteration:
-            return
+            raise
         except Exception as error:  # of many types
             raise failure_of(error) from None
-        yield chunk
 
 
 def failure_of(error: Exception) -> Failure:

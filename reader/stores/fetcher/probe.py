@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import statistics
 import time
 from typing import Any
 
@@ -54,7 +53,7 @@ async def probe(store: ObjectStore, place: str) -> dict[str, Any]:
         "key": key,
         "nbytes": nbytes,
         "first_s": first_s,
-        "latency_s": statistics.median(seconds[1:]),
+        "latency_s": sorted(seconds[1:])[len(seconds) // 2 - 1],
         "bytes_per_s": await _bandwidth(store, [each for each in objects if each[1]]),
     }
 
@@ -69,10 +68,10 @@ async def _objects(store: ObjectStore, place: str) -> list[tuple[str, int]]:
                 raise
         else:
             return [(place, meta.nbytes)]
-    found = await store.first_listed(place)
+    found = await store.listed(f"{place.rstrip('/')}/" if place else "", most=1)
     if not found:
         raise Failure("missing", "there is no object of that name, or in that folder")
-    return found
+    return [(key, nbytes) for key, nbytes, _ in found]
 
 
 async def _bandwidth(store: ObjectStore, objects: list[tuple[str, int]]) -> float:

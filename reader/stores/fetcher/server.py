@@ -11,8 +11,8 @@ import contextlib
 import errno
 import fcntl
 import json
+import mmap
 import os
-import secrets
 import socket
 import time
 from collections import Counter
@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 
 from reader.stores.fetcher.failure import Failure
 from reader.stores.fetcher.future import Future
-from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject
+from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
 from reader.stores.fetcher.lease import Lease
 from reader.stores.fetcher.object_store import ObjectStore, number_of
 from reader.stores.fetcher.probe import probe
 from reader.stores.fetcher.transfers import Source, Transfers
 from reader.stores.fetcher.uploads import Uploads, content_of
-from reader.stores.messages import MOST_FDS, process_of, received, send, user_of
+from reader.stores.messages import COUNTER, MOST_FDS, process_of, received, send, user_of
 
 __all__ = ["serve"]
 
@@ -39,7 +39,9 @@ _BACKLOG = 512
 _PAUSE_S = 0.01  # before somebody is written to again who does not read
 _SOCKET = "socket-"
 _PATIENCE_S = 120.0
-_COUNTS = ("bytes", "requests", "retries", "damaged", "sent")
+_SOON_S = 2.0  # for a list that nobody needs
+_COUNTS = ("bytes", "requests", "retries", "hedged", "damaged", "sent")
+_MOST_GIVEN = MOST_FDS - 1  # pieces of a packet: small ones have a descriptor, too
 _FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
 
 
@@ -99,7 +101,7 @@ def _listening(folder: str | None) -> tuple[socket.socket, str]:
         return listening, name[1:].decode("ascii")
     for each in Path(folder).glob(f"{_SOCKET}*"):  # of earlier processes: this one has the lock
         each.unlink()
-    found = f"{_SOCKET}{secrets.token_hex(6)}"
+    found = f"{_SOCKET}{os.urandom(6).hex()}"
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         listening.bind(f"/proc/self/fd/{place}/{found}")  # the folder's own path may be too long
@@ -116,6 +118,7 @@ class _Client:
         connection: to it.
         sources: the stores that it reads, by their numbers, with the names of their roots, and the
             counts of who reads them.
+        given: the counters of bytes that it has read, with the names by which they are counted.
         orders: the orders that it has told.
         reads: how often it has asked for samples.
         lease: that it has of a folder, which ends with the connection.
@@ -126,6 +129,7 @@ class _Client:
         self.connection = connection
         connection.setblocking(False)
         self.sources: list[tuple[str, Source, Counter[str]]] = []
+        self.given: list[tuple[str, mmap.mmap]] = []
         self.orders: list[str] = []
         self.reads = 0
         self.lease: Lease | None = None
@@ -199,6 +203,10 @@ class _Server:
             told = {name for each in self._clients for name in each.orders}
             for name in set(client.orders) - told:
                 self._future.forget(name)
+            for use, given in client.given:
+                self._uses[use]["given"] += COUNTER.unpack_from(given)[0]
+                given.close()
+            client.given.clear()
             for write in client.writes:
                 write.cancel()
             self._release(client)
@@ -222,7 +230,7 @@ class _Server:
         try:
             message, fds = received(content, fds)
             what = message.pop("do")
-            if what == "put" and len(fds) == 1:
+            if what in ("put", "store") and len(fds) == 1:
                 message["fd"] = fds.pop()
             for fd in fds:
                 os.close(fd)
@@ -240,7 +248,7 @@ class _Server:
             self._leave(client)
 
     async def _do_store(
-        self, client: _Client, root: str, options: dict[str, Any], use: str = ""
+        self, client: _Client, root: str, options: dict[str, Any], use: str, fd: int
     ) -> None:
         """Take a store that the client reads; the answer is its number.
 
@@ -249,7 +257,12 @@ class _Server:
             root: of the store.
             options: of its client.
             use: the name by which what is read is counted.
+            fd: of the memory in which the client counts the bytes that it has read.
         """
+        with open(fd, "rb") as file:
+            given = mmap.mmap(file.fileno(), COUNTER.size, access=mmap.ACCESS_READ)
+        client.given.append((use, given))
+        counts = self._uses.setdefault(use, Counter())
         options = dict(options)
         patience_s = float(options.pop("timeout", _PATIENCE_S))
         identity = json.dumps([root, options], sort_keys=True)
@@ -257,25 +270,25 @@ class _Server:
         if store is None:
             store = self._stores[identity] = ObjectStore(root, options)
         name = f"{root} {options.get('endpoint', '')} {options.get('profile', '')}".strip()
-        counts = self._uses.setdefault(use, Counter())
         client.sources.append((name, Source(store, patience_s), counts))
         await client.send({"store": len(client.sources) - 1})
 
     async def _do_read(
-        self, client: _Client, objects: list[Any], parts: list[Any], is_near: bool
+        self, client: _Client, store: int, objects: list[Any], parts: list[Any], is_near: bool
     ) -> None:
         """Answer with the pieces that have some bytes, and their descriptors.
 
         Args:
             client: who asks.
-            objects: store, key, bytes or -1, and the version's number or 0, of each.
+            store: that has the objects.
+            objects: key, bytes or -1, and the version's number or 0, of each.
             parts: object, begin and end or -1 of each.
             is_near: whether bytes beside these will be wanted.
         """
         began, counts = time.monotonic(), Counter[str]()
+        name, source, total = client.sources[store]
         known = []
-        for store, key, nbytes, number in objects:
-            name, source, total = client.sources[store]  # one of a message
+        for key, nbytes, number in objects:
             with _naming(key):
                 known.append(await self._transfers.known(name, key, source, nbytes, number))
 
@@ -293,37 +306,59 @@ class _Server:
         pieces = [piece for each in found if not isinstance(each, BaseException) for piece in each]
         if failures or counts["missed"]:
             counts["waits"], counts["wait_us"] = 1, int((time.monotonic() - began) * 1e6)
-        if objects:
-            total.update(counts)
+        total.update(counts)
         try:
             if failures:
                 raise failures[0]
-            unique = list(dict.fromkeys(pieces))
-            places = {of: number for number, of in enumerate(known)}
-            answer: dict[str, Any] = {"objects": [[of.nbytes, of.version] for of in known]}
-            for first in range(0, max(1, len(unique)), MOST_FDS):
-                part = unique[first : first + MOST_FDS]
-                answer["pieces"] = [
-                    [places[each.of], each.begin, each.end if each.done is None else each.here]
-                    for each in part
-                ]
-                answer["is_last"] = first + MOST_FDS >= len(unique)
-                answer["is_short"] = self._kept.is_short
-                await client.send(answer, [piece.open() for piece in part])
+            await self._give(client, known, list(dict.fromkeys(pieces)))
             if not is_near and client.reads > 1:
                 self._transfers.go_ahead()
         finally:
             self._transfers.release(pieces)
 
-    async def _do_again(self, client: _Client, objects: list[Any], parts: list[Any]) -> None:
+    async def _give(self, client: _Client, known: list[KeptObject], pieces: list[Piece]) -> None:
+        """Answer with pieces of objects and their descriptors; small ones have one for all."""
+        places = {of: number for number, of in enumerate(known)}
+
+        def places_of(some: list[Piece]) -> list[list[int]]:
+            ends = (each.end if each.done is None else each.here for each in some)
+            return [[places[each.of], each.begin, end] for each, end in zip(some, ends)]
+
+        kept = [each for each in pieces if each.content is None]
+        small = [each for each in pieces if each.content is not None]
+        answer: dict[str, Any] = {
+            "objects": [[of.nbytes, of.version] for of in known],
+            "is_short": self._kept.is_short,
+            "small": [],
+            "is_last": False,
+        }
+        last = max(0, len(kept) - 1) // _MOST_GIVEN * _MOST_GIVEN
+        for first in range(0, last, _MOST_GIVEN):
+            part = kept[first : first + _MOST_GIVEN]
+            answer["pieces"] = places_of(part)
+            await client.send(answer, [piece.open() for piece in part])
+        answer |= {"pieces": places_of(kept[last:]), "small": places_of(small), "is_last": True}
+        with contextlib.ExitStack() as closed:
+            fds = [piece.open() for piece in kept[last:]]
+            if small:
+                fds.append(os.memfd_create("reader-pieces", os.MFD_CLOEXEC))
+                closed.callback(os.close, fds[-1])
+                with open(fds[-1], "wb", closefd=False) as file:
+                    file.writelines(each.content for each in small if each.content is not None)
+            await client.send(answer, fds)
+
+    async def _do_again(
+        self, client: _Client, store: int, objects: list[Any], parts: list[Any]
+    ) -> None:
         """Let pieces go that have some bytes, which were found to be damaged.
 
         Args:
             client: who found it.
-            objects: as for `_do_read`.
+            store: as for `_do_read`.
+            objects: likewise.
             parts: likewise; those that are on their way are fetched anew already.
         """
-        known = [self._kept.of(client.sources[store][0], key) for store, key, *_ in objects]
+        known = [self._kept.of(client.sources[store][0], key) for key, *_ in objects]
         for number, begin, end in parts:
             for piece in list(known[number].pieces):
                 is_beside = piece.end <= begin or (0 <= end <= piece.begin)
@@ -332,17 +367,13 @@ class _Server:
                     self._transfers.counts["damaged"] += 1
         await client.send({})
 
-    async def _do_given(self, client: _Client, store: int, nbytes: int) -> None:
-        """Count bytes that a client has read of what it holds; there is no answer."""
-        client.sources[store][2]["given"] += nbytes
-
-    async def _do_meta(self, client: _Client, objects: list[Any]) -> None:
+    async def _do_meta(self, client: _Client, store: int, objects: list[str]) -> None:
         """Answer with bytes and the version's number of objects; None: of missing ones."""
+        name, source, _ = client.sources[store]
 
-        async def meta(store: int, key: str) -> Any:
+        async def meta(key: str) -> Any:
             try:
                 with _naming(key):
-                    name, source, _ = client.sources[store]
                     found = await self._transfers.meta(self._kept.of(name, key), source)
                     return [found.nbytes, number_of(found.version)]
             except Failure as error:
@@ -350,18 +381,27 @@ class _Server:
                     raise
                 return None
 
-        found = await asyncio.gather(*(meta(*each) for each in objects))
+        found = await asyncio.gather(*map(meta, objects))
         await client.send({"objects": found})
 
     async def _do_probe(self, client: _Client, store: int, place: str) -> None:
         """Answer with how soon and how fast a store answers: see `probe`."""
         await client.send(await probe(client.sources[store][1].store, place))
 
-    async def _do_list(self, client: _Client, store: int, prefix: str) -> None:
-        """Answer with key, bytes and the version's number of all objects below a prefix."""
+    async def _do_list(self, client: _Client, store: int, prefix: str, most: int = 0) -> None:
+        """Answer with key, bytes and the version's number of all objects below a prefix.
+
+        With `most`, of the first ones, if the store gives them: nobody needs them.
+        """
         source = client.sources[store][1]
-        with _naming(prefix):
-            found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
+        found: list[Any] = []
+        if most:
+            self._transfers.counts["requests"] += 1
+            with contextlib.suppress(Failure, asyncio.TimeoutError):
+                found = await asyncio.wait_for(source.store.listed(prefix, most), _SOON_S)
+        else:
+            with _naming(prefix):
+                found = await self._transfers.tried(source, lambda: source.store.listed(prefix))
         await client.send({"objects": found})
 
     async def _do_lease(
@@ -432,23 +472,27 @@ class _Server:
     async def _do_order(
         self,
         client: _Client,
+        store: int,
         name: str,
         objects: list[Any],
         groups: list[list[int]],
         then: list[list[int]],
+        begins: bool,
     ) -> None:
         """Take the order in which objects will be read.
 
         Args:
             client: who tells it.
+            store: as for `_do_read`.
             name: of the set, its order and epoch.
             objects: as for `_do_read`.
             groups: of this epoch, by the objects' numbers.
             then: likewise of the next one.
+            begins: whether an epoch begins with it; else it takes the place of what was told.
         """
         known: list[KeptObject] = []
-        for store, key, nbytes, number in objects:
-            root, source, _ = client.sources[store]
+        root, source, _ = client.sources[store]
+        for key, nbytes, number in objects:
             of = self._kept.of(root, key)
             self._transfers.expect(of, source, nbytes, number)
             known.append(of)
@@ -460,8 +504,10 @@ class _Server:
             [[known[number] for number in group] for group in groups],
             [[known[number] for number in group] for group in then],
         )
-        if is_new:
+        if is_new and begins:
             self._transfers.begin_epoch()
+        elif is_new:
+            self._transfers.moved()
         await client.send({})
 
     async def _do_stats(self, client: _Client, uses: list[str] | None = None) -> None:
@@ -473,6 +519,10 @@ class _Server:
         """
         wanted = self._uses if uses is None else uses
         sums = sum((self._uses.get(name, Counter()) for name in wanted), Counter[str]())
+        for each in self._clients:
+            sums["given"] += sum(
+                COUNTER.unpack_from(of)[0] for use, of in each.given if use in wanted
+            )
         answer: dict[str, Any] = {
             **{name: self._transfers.counts[name] for name in _COUNTS},
             "transfer_s": self._transfers.running_s(),

@@ -7,6 +7,7 @@ grow, until its time is over.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import os
 import random
@@ -34,6 +35,8 @@ _CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
 FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
 _LATE = 10  # times the median
+_LEAST_LATE_S, _LEAST_WAITS = 0.5, 8  # before a second request is made
+_MOST_RACING, _RACED_SHARE = 4, 0.05  # requests that are made a second time: at once, and of all
 _KNOWN_WAITS = 64
 _ALONE_S = 1.0  # for which the first samples of an epoch are fetched alone, at most
 _PART = 8  # of the limit is fetched ahead at first
@@ -74,11 +77,13 @@ class Transfers:
         self._sources: dict[KeptObject, Source] = {}
         self._asked: deque[Piece] = deque()
         self._running: set[asyncio.Task[None]] = set()
-        self._running_ahead = 0
+        self._running_ahead = self._ahead_nbytes = 0  # requests, and their bytes
         self._running_s, self._looked_s = 0.0, time.monotonic()
         self._spent = 0  # bytes, since what comes ahead was looked at
         self._asked_for = 0  # likewise, for the first time
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
+        self._gaps: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for those that follow
+        self._racing = 0  # pieces for which two requests are on their way
         self._failed: dict[KeptObject, float] = {}
         self._ahead: Iterator[tuple[KeptObject, int, int]] | None = None
         self._gap: tuple[KeptObject, int, int] | None = None  # the next one of these
@@ -310,12 +315,19 @@ class Transfers:
         """Begin what can be begun."""
         while self._asked and len(self._running) < _MOST_ASKED:
             self._begin(self._asked.popleft())
-        while self.goes_ahead and self._running_ahead < _MOST_AHEAD:
+        while self.goes_ahead and self._has_slot():
             piece = self._next_ahead()
             if piece is None:
                 return
             self._running_ahead += 1
-            self._begin(piece).add_done_callback(self._ended_ahead)
+            self._ahead_nbytes += piece.nbytes
+            ended = functools.partial(self._ended_ahead, piece.nbytes)
+            self._begin(piece).add_done_callback(ended)
+
+    def _has_slot(self) -> bool:
+        """Whether more may be fetched that nobody waits for: few extents, or many small objects."""
+        is_small = self._ahead_nbytes < EXTENT and self._running_ahead < _MOST_ASKED
+        return self._running_ahead < _MOST_AHEAD or is_small
 
     def _next_ahead(self) -> Piece | None:
         """Return a piece that will be read, and for which there is room; None: none is wanted."""
@@ -369,8 +381,9 @@ class Transfers:
         task.add_done_callback(self._ended)
         return task
 
-    def _ended_ahead(self, _: asyncio.Task[None]) -> None:
+    def _ended_ahead(self, nbytes: int, _: asyncio.Task[None]) -> None:
         self._running_ahead -= 1
+        self._ahead_nbytes -= nbytes
         self.pump()
 
     def running_s(self) -> float:
@@ -449,22 +462,18 @@ class Transfers:
 
     async def _go_on(self, piece: Piece, store: ObjectStore, at: int) -> int:
         """Read a piece from a place on; returns where it ends. _Broken: some of it came."""
-        of = piece.of
-        self.counts["requests"] += 1
-        began, stall = time.monotonic(), self._stall_s()
-        try:
-            meta, chunks = await asyncio.wait_for(
-                store.read(of.key, at, piece.end, of.version), stall
-            )
-        except asyncio.TimeoutError:
-            raise Failure("later", f"nothing came for {stall:.1f} s") from None
-        self._waits.append(time.monotonic() - began)
-        self._learn(of, meta)
-        if piece.end > of.nbytes:
-            self.kept.cut(piece, of.nbytes)
+        of, known = piece.of, None
+        response = self._requested(piece, store, at)
         try:
             while at < piece.end:
-                chunk = await asyncio.wait_for(anext(chunks), stall)
+                chunk, response = await self._next(piece, store, at, response)
+                if response is not known:
+                    self._learn(of, response.meta)
+                    known = response
+                    if piece.end > of.nbytes:
+                        self.kept.cut(piece, of.nbytes)
+                if not chunk and at < piece.end:
+                    raise Failure("later", f"it ended at {at:,}")
                 if at + len(chunk) > piece.end:
                     raise Failure("later", "it gave more bytes than were asked for")
                 self._write(piece, chunk, at)
@@ -472,13 +481,72 @@ class Transfers:
                 if not self._has_sum(piece):
                     piece.reached(at)
                 self.counts["bytes"] += len(chunk)
-        except StopAsyncIteration:
-            raise _Broken(at, Failure("later", f"it ended at {at:,}")) from None
-        except asyncio.TimeoutError:
-            raise _Broken(at, Failure("later", f"nothing came for {stall:.1f} s")) from None
         except Failure as error:
+            if known is None:
+                raise
             raise _Broken(at, error) from None
         return at
+
+    def _requested(self, piece: Piece, store: ObjectStore, at: int) -> _Response:
+        """Return the response to a new request for a piece from a place on."""
+        self.counts["requests"] += 1
+        return _Response(store.read(piece.of.key, at, piece.end, piece.of.version))
+
+    async def _next(
+        self, piece: Piece, store: ObjectStore, at: int, response: _Response
+    ) -> tuple[bytes, _Response]:
+        """Return the next bytes of a piece, and the response that has them.
+
+        Where they are late, a second request for the same bytes races with the first: of a few
+        pieces at once, and of a small share of all.
+
+        Args:
+            piece: that is fetched.
+            store: that has it.
+            at: the place of the bytes.
+            response: that is being read.
+
+        Raises:
+            Failure: nothing came in time, or all that race have failed.
+        """
+        began, waits = time.monotonic(), self._waits if response.is_new else self._gaps
+        late_s, stall_s = self._late_s(waits), self._stall_s()
+        racing = {asyncio.ensure_future(response.next()): response}
+        until, is_raced = began + min(late_s, stall_s), False
+        try:
+            while True:
+                left = max(0.0, until - time.monotonic())
+                ended, _ = await asyncio.wait(
+                    racing, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for each in ended:
+                    found = racing.pop(each)
+                    if each.exception() is None:
+                        waits.append(time.monotonic() - began)
+                    elif racing:  # the other one may not fail
+                        continue
+                    return each.result(), found
+                if ended:
+                    continue
+                if time.monotonic() - began >= stall_s:
+                    raise Failure("later", f"nothing came for {stall_s:.1f} s")
+                until = began + stall_s
+                if not is_raced and self._may_race():
+                    is_raced = True
+                    self._racing += 1
+                    self.counts["hedged"] += 1
+                    second = self._requested(piece, store, at)
+                    racing[asyncio.ensure_future(second.next())] = second
+        finally:
+            self._racing -= is_raced
+            for each in racing:
+                each.add_done_callback(_seen)
+                each.cancel()
+
+    def _may_race(self) -> bool:
+        """Whether another request may be made a second time, since it is late."""
+        is_rare = self.counts["hedged"] <= _MOST_RACING + self.counts["requests"] * _RACED_SHARE
+        return is_rare and self._racing < _MOST_RACING
 
     def _write(self, piece: Piece, chunk: bytes, at: int) -> None:
         """Write some bytes of a piece: into memory, where its disk fails or is full."""
@@ -504,10 +572,19 @@ class Transfers:
         of.nbytes, of.version, of.is_known = meta.nbytes, meta.version, True
 
     def _stall_s(self) -> float:
-        """Return after how many seconds without a byte a request is made again."""
-        waits = sorted(self._waits)
-        usual = waits[len(waits) // 2] if waits else _MOST_STALL_S
+        """Return after how many seconds without a byte a request is given up, and made again."""
+        usual = _median(self._waits) if self._waits else _MOST_STALL_S
         return min(max(_LATE * usual, _LEAST_STALL_S), _MOST_STALL_S)
+
+    def _late_s(self, waits: deque[float]) -> float:
+        """Return after how many seconds without a byte a second request is made beside it.
+
+        Args:
+            waits: for bytes of the same kind, which came.
+        """
+        if len(waits) < _LEAST_WAITS:  # what is usual is not known
+            return _LEAST_STALL_S
+        return max(_LATE * _median(waits), _LEAST_LATE_S)
 
     async def pause(self, error: Exception, wait: float, end: float) -> float:
         """Wait before another attempt; returns how long the next wait is.
@@ -524,6 +601,29 @@ class Transfers:
         return min(2 * wait, _LONGEST_WAIT_S)
 
 
+class _Response:
+    """The response of a store to one request.
+
+    Args:
+        reading: gives what `ObjectStore.read` does.
+
+    Attributes:
+        is_new: whether nothing has come yet.
+        meta: what it says of the object, when some of it has come.
+    """
+
+    def __init__(self, reading: Coroutine[Any, Any, tuple[Meta, Any]]) -> None:
+        self._reading, self._chunks = reading, None
+        self.is_new, self.meta = True, Meta(-1, "")
+
+    async def next(self) -> bytes:
+        """Return its next bytes; none at its end. Failure: it has none, or breaks."""
+        if self.is_new:
+            self.meta, self._chunks = await self._reading
+            self.is_new = False
+        return await anext(self._chunks, b"")  # type: ignore[call-overload,no-any-return]
+
+
 class _Broken(Exception):
     """A transfer that has ended before all of it was there."""
 
@@ -536,6 +636,10 @@ def _here(piece: Piece, begin: int, end: int) -> int:
     """Return how many bytes of a range a piece has already."""
     here = piece.end if piece.done is None else piece.here
     return max(0, min(end, here) - max(begin, piece.begin))
+
+
+def _median(waits: deque[float]) -> float:
+    return sorted(waits)[len(waits) // 2]
 
 
 def _md5(piece: Piece) -> bytes:
