@@ -109,6 +109,8 @@ def _run(folder: Path, server: S3Server, proxy: Proxy, kills: int, rng: random.R
     left = [*_fetchers(folder), *sorted(set(Path("/dev/shm").iterdir()) - before)]
     if wrong or left:
         return _failed(f"{wrong} batches differ or are missing; left: {left}", done)
+    if batches < kills:
+        return _failed(f"{batches} batches came, fewer than kills: this shows nothing", done)
     print(
         f"killed: {dict(done)}; {batches} batches of {epochs} whole epochs, all equal; nothing left"
     )

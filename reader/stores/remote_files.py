@@ -42,7 +42,10 @@ def files_for(paths: Sequence[str], cache: Any, store: Any) -> Files:
     """
     if cache is not None and not isinstance(cache, ShardCache):
         raise ConfigTypeError(f"cache must be a reader.ShardCache, got {got(cache)}")
-    url = next(filter(is_url, paths), None)
+    urls = list(filter(is_url, paths))
+    for each in urls:
+        split_url(each)  # refuses those that name no bucket
+    url = urls[0] if urls else None
     options = store_options(store, url)
     if url is None:
         if store is not None or cache is not None:

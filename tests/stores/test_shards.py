@@ -395,6 +395,7 @@ def test_many_objects_with_any_names_are_fetched_at_once(server: S3Server) -> No
         ("s3://sets/mds", {"colour": "red"}, "cannot be used with these options of store="),
         ("s3://sets/tar/*.nothing", {}, "names no object of the store"),
         ("s3:///mds", {}, "names no bucket or host"),
+        ("s3://", {}, "names no bucket or host"),
     ],
 )
 def test_what_is_wrong_is_told_at_once(
