@@ -43,7 +43,7 @@ def main() -> int:
     report = Report(options)
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp") as name,
-        started_server(Path(name, "s3")) as server,
+        started_server(Path(name)) as server,
     ):
         local = Path(name, "pictures")
         write_shards(jpegs(options.pictures), local, "mds", shard_size="64MB")

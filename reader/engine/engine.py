@@ -133,6 +133,7 @@ class Engine(Finalized):
         )
         self._places = LandingPlaces(config, policy.batch)
         self._following = following(config.dataset)
+        self._expect = reading_ahead(config.dataset, "__expect__")
         self.failed = FailedSamples(config) if failed is None else failed
         self._begin_anew(sampler, batch_sampler)
         self._is_plain = is_inline and config.is_plain and not self._state.sends_snapshots
@@ -458,7 +459,7 @@ class Engine(Finalized):
             every=config.snapshot_every,
             is_lazy=not self._is_eager,
             seed=self.order_seed,
-            expect=reading_ahead(config.dataset, "__expect__"),
+            expect=self._expect,
         )
         order, batches = opened(start.order, start.at)
         reopen = functools.partial(
