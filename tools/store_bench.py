@@ -43,7 +43,7 @@ from tools.turns import Report, command_line, grid, in_turns, medians
 WORKERS = 2
 SAMPLES, SAMPLE_NBYTES, TOKENS = 3_000, 100_000, 100_000
 BATCHES = {"samples": 32, "tokens": 256}
-_WINDOW = "200MB"
+_WINDOWS = {32: "200MB", 256: "128MB"}  # by the batches' size: a part of each set
 _OVER_HTTP = ("reader", "WebDataset")
 ROUND_TRIP_MS, BANDWIDTH = 30, 100e6
 _PR_SET_CHILD_SUBREAPER = 36
@@ -282,7 +282,7 @@ def _ours(window: str | None) -> Make:
             shards = Shards(f"s3://{folder}", cache=cache, store=store)
         else:
             shards = Shards(f"{place['endpoint']}/{folder}/index.json", cache=cache)
-        order = ShardOrder(shards, 0, window or _WINDOW, rank=0, world_size=1)
+        order = ShardOrder(shards, 0, window or _WINDOWS[size], rank=0, world_size=1)
         loader = DataLoader(
             shards, batch_size=size, sampler=order, num_workers=WORKERS, collate_fn=_lists
         )

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from reader.checks import described
-from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
+from reader.data.wrapped import datasets_in, fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigTypeError, got
 
-__all__ = ["Dataset", "Indexed", "MappedDataset", "ShardedDataset"]
+__all__ = ["Dataset", "Indexed", "MappedDataset", "ShardedDataset", "is_fetched"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -98,6 +98,14 @@ class ShardedDataset(Dataset[T_co]):
             groups: the numbers of the shards of each group, whose samples are dealt together.
             then: those of the next epoch; empty: its order is not known.
         """
+
+
+def is_fetched(dataset: Any) -> bool:
+    """Whether samples of a dataset, or of one that it wraps, are fetched from a store."""
+    return any(
+        isinstance(each, Dataset) and getattr(each, "is_fetched", False)
+        for each in datasets_in(dataset)
+    )
 
 
 class MappedDataset(Dataset[Any]):

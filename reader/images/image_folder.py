@@ -378,6 +378,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             read_ahead([self._samples[index][0] for index in indices])
 
     @property
+    def is_fetched(self) -> bool:
+        """Whether the files lie in a store."""
+        return isinstance(self._sources, StoredPictures)
+
+    @property
     def __expect__(self) -> Callable[[Sequence[int], bool], None]:
         """Have samples that come next fetched; exists for those in a store."""
         if not isinstance(self._sources, StoredPictures):

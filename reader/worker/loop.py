@@ -17,6 +17,7 @@ from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.copying import cache_nbytes
 from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.config import WORKER_KINDS
+from reader.data.dataset import is_fetched
 from reader.data.distributed_env import Ranks, set_ranks
 from reader.errors import ArenaFull, ConfigError, DatasetError
 from reader.exceptions.exception_codec import encode
@@ -205,14 +206,15 @@ class WorkerLoop:
 
         Only samples that the dataset declares pure can be made elsewhere: other datasets may carry
         state from one sample to the next. Worker threads with `seed` do not share: their one global
-        random state is seeded for each batch.
+        random state is seeded for each batch. Nor are samples shared that are fetched from a store:
+        the worker of a batch has all of its bytes, and another would fetch them one by one.
         """
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:
             return
         if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
             return
-        if not self.fetcher.fetches_each:
+        if not self.fetcher.fetches_each or is_fetched(config.dataset):
             return
         watch = None
         if not self._is_thread:

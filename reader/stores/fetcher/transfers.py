@@ -38,7 +38,10 @@ _LATE = 10  # times the median
 _LEAST_LATE_S, _LEAST_WAITS = 0.5, 8  # before a second request is made
 _MOST_RACING, _RACED_SHARE = 4, 0.05  # requests that are made a second time: at once, and of all
 _KNOWN_WAITS = 64
-_ALONE_S = 1.0  # for which the first samples of an epoch are fetched alone, at most
+_ALONE_S = 1.0  # for which only the first samples of an epoch are fetched, at most
+# ranges at its beginning that are fetched by themselves, their bytes, and those of one at least
+_ALONE, _ALONE_NBYTES, _LEAST_ALONE = 1024, 64 << 20, 1 << 14
+_NEAR = 1 << 18  # bytes of a piece that is on its way: it will soon be here
 _PART = 8  # of the limit is fetched ahead at first
 _LOOKS = 16  # at what comes ahead, while as much is asked for as may be fetched ahead
 _MD5 = re.compile('"[0-9a-f]{32}"')  # a version of S3, for what was uploaded by one request
@@ -81,6 +84,7 @@ class Transfers:
         self._running_s, self._looked_s = 0.0, time.monotonic()
         self._spent = 0  # bytes, since what comes ahead was looked at
         self._asked_for = 0  # likewise, for the first time
+        self._alone_left = self._alone_nbytes = 0  # ranges that may yet be fetched by themselves
         self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
         self._gaps: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for those that follow
         self._racing = 0  # pieces for which two requests are on their way
@@ -156,8 +160,7 @@ class Transfers:
             begin: of the bytes.
             end: of them; -1: the object's.
             is_near: whether others beside them will be wanted.
-            is_first: whether somebody begins to read: then they are fetched alone, to be here
-                soon, and what is beside them comes after.
+            is_first: whether somebody begins to read.
             counts: gets the bytes that are not here yet, "missed".
 
         Raises:
@@ -173,21 +176,25 @@ class Transfers:
             raise Failure(
                 "range", f"bytes {begin:,} to {end:,} are wanted, and it has {of.nbytes:,}"
             )
-        is_small = end - begin < _SMALL
+        is_small, may_be_alone = end - begin < _SMALL, not is_near and end - begin < _BLOCK
         found: list[Piece] = []
         at = begin
         while at < end:
             piece = self._kept_at(of, at)
             if piece is None and of.nbytes <= _WHOLE:
                 piece = self._ask(of, *of.gap_at(at, 0, of.nbytes))
-            elif piece is None and is_small and is_first and not is_near:
-                piece = self._passing(of, at, of.gap_at(at, at, end)[1])
+            elif may_be_alone and self._goes_alone(piece, end, end - at, is_first):
+                if is_small:
+                    stop = of.gap_at(at, at, end)[1] if piece is None else min(end, piece.end)
+                    piece = self._passing(of, at, stop)
+                else:
+                    piece = self._ask(of, *of.gap_at(at, at, end))
             elif piece is None:
                 gap = of.gap_at(at, at, min(end, at + EXTENT))
                 if is_near or is_small:
                     low = at // EXTENT * EXTENT
                     gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
-                elif not is_first and end - begin < _BLOCK and self._is_crowded(of):
+                elif may_be_alone and self._is_crowded(of):
                     low = at // _BLOCK * _BLOCK
                     high = max(low + _BLOCK, min(end, at + EXTENT))
                     gap = of.gap_at(at, low, min(high, of.nbytes))
@@ -225,6 +232,30 @@ class Transfers:
         if self._is_auto and is_idle and now - self._raised_s > _ALONE_S:
             self._most_ahead = min(2 * self._most_ahead, self.kept.limit)
             self._raised_s, self._ahead = now, None
+
+    def _goes_alone(self, piece: Piece | None, end: int, nbytes: int, is_first: bool) -> bool:
+        """Whether a range is fetched by itself: to be here soon, and what is beside it after it.
+
+        So are some at an epoch's beginning, until what will be read is here. A request for a few
+        bytes costs as much as one for many: of such ranges those that somebody begins with are.
+
+        Args:
+            piece: that has its first byte; None: nobody fetches it.
+            end: of the range.
+            nbytes: of it.
+            is_first: whether somebody begins to read.
+        """
+        if piece is not None:  # its bytes come twice then: they must be few
+            is_near = piece.done is None or min(end, piece.end) - piece.here <= _NEAR
+            if is_near or nbytes >= _SMALL:
+                return False
+        if nbytes < _LEAST_ALONE:
+            return is_first and piece is None
+        if is_first:
+            return True
+        self._alone_left -= 1
+        self._alone_nbytes -= nbytes
+        return self._alone_left >= 0 and self._alone_nbytes >= 0
 
     def _is_crowded(self, of: KeptObject) -> bool:
         """Whether so many wait that more is to be fetched by each request.
@@ -265,6 +296,7 @@ class Transfers:
             self._most_ahead = max(self._most_ahead // 2, self.kept.limit // _PART)
         self.kept.begin_epoch()
         self._ahead, self._is_full = None, False
+        self._alone_left, self._alone_nbytes = _ALONE, _ALONE_NBYTES
         asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
 
     def go_ahead(self) -> None:
