@@ -30,6 +30,7 @@ from urllib.parse import quote
 
 START_S = 30.0  # how long a server may take to answer
 STEP_S = 0.02
+_STARTS = 3  # of one whose ports may be taken meanwhile
 PUBLIC = "public"  # the name of the bucket that is read without a signature
 ANYBODYS = "anybodys"  # that of the one that is written without one
 _STORES = Path(sys.prefix) / "stores"
@@ -197,6 +198,24 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     anybody = {"name": "anonymous", "actions": anybodys}
     (folder / "identities.json").write_text(json.dumps({"identities": [owner, anybody]}))
     (folder / "volumes").mkdir(exist_ok=True)
+    # One volume a bucket, where it would make 6.
+    (folder / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
+    with contextlib.ExitStack() as stack:
+        for left in range(_STARTS)[::-1]:
+            try:
+                server.pid, port = stack.enter_context(_weed(weed, folder))
+            except RuntimeError:  # another program took one of its ports meanwhile
+                if not left:
+                    raise
+            else:
+                server.endpoint = f"http://127.0.0.1:{port}"
+                break
+        yield server
+
+
+@contextlib.contextmanager
+def _weed(weed: str, folder: Path) -> Iterator[tuple[int, int]]:
+    """Run SeaweedFS at free ports; yields its process id, and the port of S3."""
     roles = ["master", "volume", "filer", "s3"]
     ports = free_ports(8)
     options = [f"-{role}.port={port}" for role, port in zip(roles, ports[:4], strict=True)]
@@ -207,12 +226,9 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     options += "-filer.localSocket=filer.sock -s3.localSocket=s3.sock".split()
     options += "-master.telemetry=false -volume.minFreeSpace=0 -volume.max=500".split()
     options += ["-master.volumeSizeLimitMB=256"]
-    # One volume a bucket, where it would make 6.
-    (folder / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
     try:
-        with running([weed, "server", *options], folder, ports[3]) as server.pid:
-            server.endpoint = f"http://127.0.0.1:{ports[3]}"
-            yield server
+        with running([weed, "server", *options], folder, ports[3]) as pid:
+            yield pid, ports[3]
     finally:
         for role, port in zip(roles, ports[4:], strict=True):  # it leaves them, however it ends
             Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock").unlink(missing_ok=True)
