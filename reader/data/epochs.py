@@ -56,6 +56,7 @@ def set_epochs(epoch: int, *objects: Any) -> None:
     for each in objects:
         if callable(getattr(each, "set_epoch", None)):
             each.set_epoch(epoch)
+        if hasattr(type(each), "__getitem__"):  # no sampler
             for dataset in following(each):
                 dataset.follow_epoch(epoch)
 

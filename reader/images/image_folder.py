@@ -30,12 +30,12 @@ from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCro
 from reader.images.encoded_image import require_decoders
 from reader.images.image_files import find_classes, find_samples
 from reader.images.kept_pictures import FORM, WHAT, DecodeOptions, KeptPictures, entries_of
-from reader.images.read_ahead import read_ahead
 from reader.images.stored_pictures import StoredPictures
 from reader.images.transform import Size
 from reader.images.view import MAX_PIXELS, Box
 from reader.sharing.share import share
 from reader.stores.files import Files
+from reader.stores.read_ahead import read_ahead
 from reader.stores.remote_files import files_for
 from reader.stores.shard_cache import ShardCache
 from reader.stores.urls import as_path_or_url, is_url, split_url
@@ -375,7 +375,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         if isinstance(self._sources, StoredPictures):
             self._sources.fetch(indices)
         else:
-            read_ahead([self._samples[index][0] for index in indices])
+            read_ahead([(self._samples[index][0], 0, -1) for index in indices])
 
     @property
     def is_fetched(self) -> bool:

@@ -254,9 +254,8 @@ class Shards(ShardedDataset[Any]):
         return shard, position, place, found
 
     def fetch(self, indices: Sequence[int]) -> None:
-        """Have the bytes of samples fetched together, where shards lie in a store."""
-        if self._set.is_remote:
-            self._fetch(*self._set.locate(sorted(map(self._from_front, indices))))
+        """Have the bytes of samples fetched together, or read ahead by the system."""
+        self._fetch(*self._set.locate(sorted(map(self._from_front, indices))))
 
     def _read_again(
         self, number: int, positions: Sequence[int], error: DatasetError

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from reader.errors import ConfigError, DatasetError
 from reader.files import open_regular
 from reader.stores.paths import files_in, is_folder, named, names_below
+from reader.stores.read_ahead import read_ahead
 from reader.stores.shard_cache import CacheUse
 
 __all__ = [
@@ -223,7 +224,11 @@ class Files:
         """
 
     def fetch(self, wanted: Sequence[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
-        """Have bytes fetched together that are read next: where they begin and end in files."""
+        """Have bytes fetched together that are read next: where they begin and end in files.
+
+        Of files of this machine the system is asked to read them.
+        """
+        read_ahead([(file.path, *each) for file, ranges in wanted for each in ranges])
 
     def is_given_anew(
         self,

@@ -337,6 +337,7 @@ class RemoteFiles(Files):
     def fetch(self, wanted: Sequence[tuple[StoredFile, Ranges]]) -> None:
         """See Files."""
         asked: dict[Store, list[tuple[RemoteObject, Ranges]]] = {}
+        super().fetch([each for each in wanted if not is_url(each[0].path)])
         for file, ranges in wanted:
             if is_url(file.path) and ranges:
                 store, key = self.at(file.path)

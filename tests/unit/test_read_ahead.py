@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from pathlib import Path
@@ -10,22 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader import DataLoader, Subset
+from reader import DataLoader, Shards, Subset, write_shards
 from reader.images import ImageFolder
-from reader.images.read_ahead import _is_in_memory, read_ahead
+from reader.stores.read_ahead import _is_in_memory, read_ahead
 
-pytest.importorskip("PIL")
+pillow_image = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    from PIL import Image
-
     rng = np.random.default_rng(0)
     for number in range(6):
         path = tmp_path / "a" / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)).save(path)
+        pillow_image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)).save(path)
     return tmp_path
 
 
@@ -44,21 +43,42 @@ def test_cold_files_are_read_and_warm_ones_are_left_alone(root: Path) -> None:
     forget(paths)
     if any(map(_is_in_memory, paths)):
         pytest.skip("this file system keeps what it was told to forget")
-    read_ahead(paths)
+    whole = [(path, 0, -1) for path in paths]
+    read_ahead(whole)
     end = time.monotonic() + 20
     while not all(map(_is_in_memory, paths[1:])):
         assert time.monotonic() < end
     forget(paths[1:])  # the first stays
     with open(paths[0], "rb") as file:
         file.read()
-    read_ahead(paths)
+    read_ahead(whole)
     assert not any(map(_is_in_memory, paths[2:]))
 
 
 def test_files_that_cannot_be_opened_are_skipped(tmp_path: Path) -> None:
     read_ahead([])
-    read_ahead([str(tmp_path / "none")])
-    read_ahead([str(tmp_path / "none"), "\0", str(tmp_path)])
+    names = [str(tmp_path / "none"), "\0", str(tmp_path)]
+    for count in (1, 3):
+        read_ahead([(name, 0, -1) for name in names[:count]])
+
+
+def test_pictures_of_shards_are_read_before_a_batch_is_made(tmp_path: Path) -> None:
+    rng, file = np.random.default_rng(0), io.BytesIO()
+    pillow_image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(file, "PNG")
+    blocks = [bytes(rng.bytes(1 << 20)) for _ in range(6)]  # that nobody asks for
+    rows = [{"png": file.getvalue(), "cls": k % 3, "bin": block} for k, block in enumerate(blocks)]
+    write_shards(rows, tmp_path, "tar")
+    pictures = Shards(tmp_path).images("png", "cls")
+    (path,) = {pictures.origin(k).path for k in range(6)}
+    places = [pictures.origin(k).offset for k in range(6)]
+    forget([path])
+    if any(_is_in_memory(path, place) for place in places):
+        pytest.skip("this file system keeps what it was told to forget")
+    pictures.__read_ahead__([1, 3, 5])
+    end = time.monotonic() + 20
+    while not all(_is_in_memory(path, places[k]) for k in (3, 5)):  # the first may be read
+        assert time.monotonic() < end
+    assert len(list(DataLoader(pictures, batch_size=3))) == 2
 
 
 @pytest.mark.parametrize("collate", [None, list])
