@@ -1,6 +1,6 @@
 """Batches that a dataset is told of before they are drawn, to fetch their samples meanwhile.
 
-Imports the standard library. It runs in the thread that draws tasks, and only for datasets that
+Imports the core's signals. It runs in the thread that draws tasks, and only for datasets that
 have use for it, in orders that can be opened at any position.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from reader._core.interpreter.signals import is_interrupt
 
 __all__ = ["expected"]
 
@@ -38,18 +40,16 @@ def expected(
                 except StopIteration:
                     is_over = True
                 except Exception as error:  # of the sampler: it is raised at its place
+                    if is_interrupt(error):
+                        raise
                     is_over, failure = True, error
                 else:
                     held.append((batch, _indices_of(batch)))
                     new += held[-1][1]
                     count += len(held[-1][1])
             if most and new:
-                try:
-                    expect([index for _, each in held for index in each], begins)
-                except Exception:  # of a wrong index, or the network: it is told when it is read
-                    begins = True
-                else:
-                    begins = False
+                coming = [index for _, each in held for index in each]
+                begins = not _has_told(expect, coming, begins)
             most = min(max(_FIRST, 2 * most), _MOST)
         if not held:
             break
@@ -58,6 +58,19 @@ def expected(
         yield batch
     if failure is not None:
         raise failure
+
+
+def _has_told(
+    expect: Callable[[Sequence[Any], bool], None], indices: list[Any], begins: bool
+) -> bool:
+    """Tell what comes next. False: a wrong index, or the network, which is told when it is read."""
+    try:
+        expect(indices, begins)
+    except Exception as error:
+        if is_interrupt(error):
+            raise
+        return False
+    return True
 
 
 def _indices_of(batch: Any) -> list[Any]:

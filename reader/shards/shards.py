@@ -12,7 +12,7 @@ import os
 import posixpath
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -289,7 +289,13 @@ class Shards(ShardedDataset[Any]):
         closed = [number for number in dict.fromkeys(shards) if number not in self._open]
         to_open = [(self._set.file(number), self._set.note(number)) for number in closed]
         files.fetch([(file, form.opening(file, note)) for file, note in to_open])
-        wanted, end = [], 0
+        files.fetch(self._ranges(shards, positions))
+
+    def _ranges(
+        self, shards: Sequence[int], positions: Sequence[int]
+    ) -> Iterator[tuple[StoredFile, list[tuple[int, int]]]]:
+        """Yield the files of shards, and where samples begin and end in each."""
+        end = 0
         for number, run in groupby(shards):
             begin, end = end, end + len(list(run))
             try:
@@ -297,8 +303,7 @@ class Shards(ShardedDataset[Any]):
             except DatasetError:  # see _read_again
                 continue
             if shard.is_read_in_place:
-                wanted.append((self._set.file(number), shard.ranges(positions[begin:end])))
-        files.fetch(wanted)
+                yield self._set.file(number), shard.ranges(positions[begin:end])
 
     def origin(self, index: int) -> Origin:
         """Return where a sample comes from."""

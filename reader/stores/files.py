@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, BinaryIO, NamedTuple
 
@@ -223,12 +223,12 @@ class Files:
             begins: whether an epoch begins with them; else it goes on.
         """
 
-    def fetch(self, wanted: Sequence[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
+    def fetch(self, wanted: Iterable[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files.
 
         Of files of this machine the system is asked to read them.
         """
-        read_ahead([(file.path, *each) for file, ranges in wanted for each in ranges])
+        read_ahead((file.path, *each) for file, ranges in wanted for each in ranges)
 
     def is_given_anew(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
@@ -22,15 +22,17 @@ _PROBED = 4096  # bytes of the first part to check
 Part = tuple[str, int, int]  # path, and where it begins and ends; an end of -1 is the file's
 
 
-def read_ahead(parts: Sequence[Part]) -> None:
-    """Ask the system to read parts of files, if the first is not in memory.
+def read_ahead(parts: Iterable[Part]) -> None:
+    """Ask the system to read parts of files, if the first is not in memory; else no other is drawn.
 
     Skips files that cannot be opened, and file systems that do not tell whether a file is in
     memory.
     """
-    if len(parts) < 2 or _is_in_memory(*parts[0][:2]):
+    others = iter(parts)
+    first = next(others, None)
+    if first is None or _is_in_memory(*first[:2]):
         return
-    for path, of_file in groupby(parts[1:], key=itemgetter(0)):
+    for path, of_file in groupby(others, key=itemgetter(0)):
         with contextlib.suppress(OSError, ValueError):
             fd = open_regular(path)
             try:

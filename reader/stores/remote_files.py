@@ -15,7 +15,7 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
@@ -145,8 +145,10 @@ class RemoteFiles(Files):
 
         thread = threading.Thread(target=take, daemon=True)
         thread.start()
-        yield
-        thread.join()
+        try:
+            yield
+        finally:
+            thread.join()
         self._noted(store, listed)
 
     def keep_listings(self, folder: str) -> None:
@@ -334,14 +336,17 @@ class RemoteFiles(Files):
         except DatasetError as error:
             raise OSError(str(error)) from error
 
-    def fetch(self, wanted: Sequence[tuple[StoredFile, Ranges]]) -> None:
+    def fetch(self, wanted: Iterable[tuple[StoredFile, Ranges]]) -> None:
         """See Files."""
         asked: dict[Store, list[tuple[RemoteObject, Ranges]]] = {}
-        super().fetch([each for each in wanted if not is_url(each[0].path)])
+        here: list[tuple[StoredFile, Ranges]] = []
         for file, ranges in wanted:
-            if is_url(file.path) and ranges:
+            if not is_url(file.path):
+                here.append((file, ranges))
+            elif ranges:
                 store, key = self.at(file.path)
                 asked.setdefault(store, []).append((RemoteObject(key, *file[1:]), ranges))
+        super().fetch(here)
         for store, parts in asked.items():
             store.fetch(parts)
 
