@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.checks import as_bool, as_int, described
-from reader.config import SEED_LIMIT
 from reader.data.batch_sampler import batched
 from reader.data.distributed_env import world_and_rank
 from reader.data.padded import Even, as_even, share_of
@@ -21,6 +20,7 @@ from reader.data.sampler import as_sized, in_chunks
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError
 from reader.random.permutation import Permutation, shuffled
+from reader.random.seeds import as_seed
 
 __all__ = ["DistributedBatchSampler"]
 
@@ -79,9 +79,7 @@ class DistributedBatchSampler(Seekable[list[int]]):
         self.shuffle = as_bool("shuffle", shuffle)
         self.drop_last = as_bool("drop_last", drop_last)
         self.even = as_even(even, dataset=self.dataset)
-        self.seed = as_int(
-            "seed", seed, low=0, high=SEED_LIMIT - 1, remedy="All ranks need the same one."
-        )
+        self.seed = as_seed(seed, "All ranks need the same one.")
         self.nranks, self.local_rank = world_and_rank(
             num_replicas, rank, ("num_replicas", "rank"), may_be_alone=False
         )

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sized
 from itertools import chain
 
 from reader.checks import as_bool, as_int
-from reader.config import SEED_LIMIT
 from reader.data.distributed_env import world_and_rank
 from reader.data.padded import Even, as_even, share_of
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
 from reader.errors import ConfigError
 from reader.random.permutation import Order, indices_at, shuffled
+from reader.random.seeds import as_seed
 
 __all__ = ["DistributedSampler"]
 
@@ -74,8 +74,7 @@ class DistributedSampler(SeededSampler[int]):
             num_replicas, rank, ("num_replicas", "rank"), may_be_alone=False
         )
         self.shuffle = as_bool("shuffle", shuffle)
-        remedy = "All ranks need the same one."
-        super().__init__(as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy))
+        super().__init__(as_seed(seed, "All ranks need the same one."))
         self.even = as_even(even, as_bool("drop_last", drop_last), self.dataset)
         self.drop_last = self.even == "drop"
         self._count = len(self.dataset)

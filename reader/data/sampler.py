@@ -21,7 +21,7 @@ from reader.data.fingerprint import digest_of
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got, shown
 from reader.random.permutation import indices_at, shuffled
-from reader.random.seeds import fresh_seed
+from reader.random.seeds import as_seed, fresh_seed
 
 __all__ = [
     "RandomSampler",
@@ -110,10 +110,7 @@ class SeededSampler(Sampler[T_co]):
     __repr__ = described
 
     def __init__(self, seed: int | None = None) -> None:
-        if seed is not None:
-            remedy = "None takes a fresh order each time."
-            seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
-        self._seed = seed
+        self._seed = None if seed is None else as_seed(seed, "None takes a fresh order each time.")
         self._epoch = 0
         self._begun: tuple[int, int] | None = None  # seed and epoch of the last begun iteration
         self._loaded: tuple[int, int] | None = None  # and those that the next one must take

@@ -2,7 +2,8 @@
 
 The keyed functions are pure. `seed_known_libraries` and `CapturedState` touch the global
 random state of `random`, `numpy.random` and, if they are already imported, the CPU generators of
-torch and paddle; that state belongs to the user. Imports numpy and the core.
+torch and paddle; that state belongs to the user. Imports numpy, the core and
+the checks.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.random.philox_key import philox_key
+from reader.checks import as_int
+from reader.config import SEED_LIMIT
 
 __all__ = [
     "CapturedState",
+    "as_seed",
     "batch_seed",
     "draws_rng",
     "fresh_seed",
@@ -81,6 +85,11 @@ class _PhiloxSeed(ISpawnableSeedSequence):
 
     def __reduce__(self) -> Any:
         return self._sequence.__reduce__()
+
+
+def as_seed(seed: Any, remedy: str) -> int:
+    """Return the argument `seed`, an int in [0, 2**64). ConfigError: it is none."""
+    return as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
 
 
 def fresh_seed() -> int:

@@ -10,8 +10,8 @@ import warnings
 from typing import Any
 
 from reader.checks import as_int
-from reader.config import SEED_LIMIT
 from reader.errors import ConfigError
+from reader.random.seeds import as_seed
 from reader.worker.context import loader_task
 
 __all__ = ["SeededDataset"]
@@ -29,10 +29,7 @@ class SeededDataset:
     """
 
     def __init__(self, seed: int | None, without: str) -> None:
-        if seed is not None:
-            remedy = f"None {without}."
-            seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
-        self._seed = seed
+        self._seed = None if seed is None else as_seed(seed, f"None {without}.")
         self._epoch = 0  # chosen, or that of the loader that began one last
         self._followed = 0  # what such a loader chose
 

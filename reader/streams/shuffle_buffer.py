@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from reader.checks import as_int
-from reader.config import SEED_LIMIT
 from reader.errors import StateError, got
 from reader.random.permutation import Permutation
-from reader.random.seeds import fresh_seed, order_key
+from reader.random.seeds import as_seed, fresh_seed, order_key
 from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
 from reader.worker.context import get_worker_info, loader_task
 
@@ -53,8 +52,7 @@ def shuffle_buffer(stream: Any, size: int, seed: int | None = None) -> ShuffledS
     """
     size = as_int("size", size, low=1, high=_MOST, remedy="It is how many samples are held.")
     if seed is not None:
-        remedy = "None takes the seed of the loader."
-        seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
+        seed = as_seed(seed, "None takes the seed of the loader.")
     return ShuffledStream(as_stream("shuffle_buffer", stream), size, seed)
 
 
