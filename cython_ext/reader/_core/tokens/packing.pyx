@@ -33,6 +33,7 @@ cdef enum:
     DROP = 2      # nothing of it
 
 
+@cython.nonecheck(False)  # of self: its numbers are changed in place without the GIL
 cdef class _Rests:
     """How many rows have which rest: tokens that are free in them. The least rest that fits is found by bits.
 
@@ -78,6 +79,7 @@ cdef class _Rests:
 
 
 @cython.final
+@cython.nonecheck(False)
 cdef class RowCounter:
     """Counts the rows of windows of documents.
 
