@@ -23,6 +23,8 @@ from reader.errors import ConfigError
 
 __all__ = [
     "Ranks",
+    "agreeing_on_steps",
+    "are_steps_agreed",
     "known_ranks",
     "launched_ranks",
     "ranks_for_workers",
@@ -62,11 +64,27 @@ _ALONE = Ranks(1, 0, "no launcher")
 
 
 _of_trainer = threading.local()  # its `ranks`, in a worker
+_steps = threading.local()  # `agreed`: see `agreeing_on_steps`
 
 
 def set_ranks(ranks: Ranks | ConfigError | None) -> None:
     """Set what `ranks_for_workers` returned in the trainer, in a worker; None: ask here."""
     _of_trainer.ranks = ranks
+
+
+@contextlib.contextmanager
+def agreeing_on_steps() -> Iterator[None]:
+    """Mark what this thread does meanwhile: the ranks have agreed that each may have no batch."""
+    before, _steps.agreed = are_steps_agreed(), True
+    try:
+        yield
+    finally:
+        _steps.agreed = before
+
+
+def are_steps_agreed() -> bool:
+    """Whether this thread is within `agreeing_on_steps`."""
+    return getattr(_steps, "agreed", False)
 
 
 def ranks_for_workers() -> Ranks | ConfigError:

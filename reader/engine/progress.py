@@ -19,6 +19,7 @@ from reader.engine.worker_cursors import WorkerCursors
 from reader.errors import ConfigError
 from reader.orders.order import Order
 from reader.orders.order_origin import OrderKind, OrderOrigin, Position
+from reader.worker.shard_tracker import Division
 
 __all__ = ["Progress"]
 
@@ -43,8 +44,8 @@ class Progress:
     Attributes:
         is_finished: the user's loop got the end of the epoch.
         origin: of the order, once its first batch was drawn.
-        has_shard: whether `shard` was at work in the first batches of a stream; None: no batch was
-            counted.
+        division: how the ranks divide a stream, as its first batches have shown; None: no batch
+            was counted.
     """
 
     # most epochs have none of these
@@ -72,7 +73,7 @@ class Progress:
         self.failures = failures
         self.is_finished = False
         self.origin: OrderOrigin | None = None
-        self.has_shard: bool | None = None
+        self.division: Division | None = None
         self.lock = RLock()  # a thread may save while another one iterates
         self._table = table
         self._first = first
@@ -238,7 +239,7 @@ class Progress:
                 self._table.keep_marks()
 
     def listen(self, listener: Callable[[], None] | None) -> None:
-        """Call this function, or none, after each count; it replaces the one before."""
+        """Call this function, or none, after each count and at the end, in the place of another."""
         self._listener = listener
         if listener is not None:
             self._table.report_first()
@@ -256,8 +257,8 @@ class Progress:
                     for task in tasks:
                         self.failures.note(task)
                 for task in tasks:
-                    if task.snapshot is not None and task.snapshot.has_shard is not None:
-                        self.has_shard = task.snapshot.has_shard
+                    if task.snapshot is not None and task.snapshot.division is not None:
+                        self.division = task.snapshot.division
                 cursors = self.worker_cursors
                 if cursors is not None:
                     cursors = cursors.after(tasks, self.is_stream)
@@ -267,10 +268,10 @@ class Progress:
                     self._trail.add(before, tasks)
             if self.failures is not None:
                 self._end_at_excess(self.failures)
-        if has_counted and self._listener is not None:
-            self._listener()
         if is_finished:
             self.is_finished = True
+        if (has_counted or is_finished) and self._listener is not None:
+            self._listener()
 
     def _end_at_excess(self, failures: EpochFailures) -> None:
         """End the epoch if too many samples failed."""

@@ -1,4 +1,4 @@
-"""Warn, once, of a loader that gives each rank of a training all samples.
+"""Warn, once, of a loader that gives each rank of a training all samples, or ends it on its own.
 
 Imports the rule of `reader.data.distributed_env`. It calls no method of the user's samplers and
 datasets but `__len__`; the epoch's progress calls the listener that is made here.
@@ -13,7 +13,7 @@ from typing import Any
 
 from reader._core.interpreter.signals import is_interrupt
 from reader.config import LoaderConfig
-from reader.data.distributed_env import Ranks, known_ranks
+from reader.data.distributed_env import Ranks, are_steps_agreed, known_ranks
 from reader.engine.progress import Progress
 from reader.errors import ConfigError
 
@@ -33,7 +33,9 @@ def warn_if_undivided(
 ) -> None:
     """Warn where several ranks train together, and each reads all samples of a loader.
 
-    For a stream the warning comes with its first batch: only then it is known.
+    For a stream the warning comes with its first batch: only then it is known. Where a stream is
+    divided, and nothing says that the ranks have equally many batches, a warning comes when it ends
+    outside of `reader.EvenSteps`.
 
     Args:
         config: the loader's.
@@ -81,27 +83,42 @@ def _warn_of_sampler(name: str, ranks: Ranks) -> None:
 
 
 def _watch_stream(dataset: Any, progress: Progress, ranks: Ranks) -> None:
-    """Warn when the first batch was counted of a stream that did not call `reader.shard`."""
+    """Warn of a stream that is not divided, at its first batch, or that ends on its own."""
     name, found = type(dataset).__name__, weakref.ref(progress)  # it calls the listener
 
     def look() -> None:
-        own = found()
-        if own is None or own.has_shard is None:
+        own, text = found(), None
+        if own is None or (own.division != "none" and not own.is_finished):
             return
         own.listen(None)
-        if own.has_shard:
-            return
-        warnings.warn(
-            f"every rank reads all samples, unless {name} divides them among the"
-            f" ranks by itself: this is {ranks}, and no reader.shard was at work in its first"
-            " batch. Iterate over reader.shard(items) in __iter__, which divides them among ranks"
-            " and workers, or over reader.shard(items, rank=0, world_size=1), which gives each rank"
-            " all; or give the dataset that divides by itself an attribute world_size, which says"
-            " so",
-            stacklevel=_level_of_loop(),
-        )
+        if own.division == "none":
+            text = _undivided(name, ranks)
+        elif own.division != "even" and not are_steps_agreed():
+            text = _uneven(own.batches, ranks)
+        if text is not None:
+            warnings.warn(text, stacklevel=_level_of_loop())
 
     progress.listen(look)
+
+
+def _undivided(name: str, ranks: Ranks) -> str:
+    return (
+        f"every rank reads all samples, unless {name} divides them among the"
+        f" ranks by itself: this is {ranks}, and no reader.shard was at work in its first"
+        " batch. Iterate over reader.shard(items) in __iter__, which divides them among ranks"
+        " and workers, or over reader.shard(items, rank=0, world_size=1), which gives each rank"
+        " all; or give the dataset that divides by itself an attribute world_size, which says"
+        " so"
+    )
+
+
+def _uneven(batches: int, ranks: Ranks) -> str:
+    return (
+        f"this is {ranks}, whose stream has ended after {batches} batches, and nothing says that"
+        " the others have as many: a rank that takes more steps waits for this one, or is given its"
+        " steps of the next epoch. Iterate over reader.EvenSteps(loader), with which all ranks end"
+        " together; or, where the items have a length, over reader.shard(items, even='drop')"
+    )
 
 
 def _level_of_loop() -> int:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from reader.checks import described, has_method
-from reader.data.distributed_env import known_ranks
+from reader.data.distributed_env import agreeing_on_steps, known_ranks
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
 from reader.log import log as _log
 
@@ -131,9 +131,10 @@ class EvenSteps:
         """
         self._is_held = not self._has_ended
         try:
-            drawn = [] if self._has_ended else list(islice(batches, 1))
-            if not drawn and not filler and self.end != "drop":
-                filler += self._first_again()
+            with agreeing_on_steps():
+                drawn = [] if self._has_ended else list(islice(batches, 1))
+                if not drawn and not filler and self.end != "drop":
+                    filler += self._first_again()
         except Exception:
             self._is_held = False
             _agreement(ask, has=True, can_fill=True, failed=True)

@@ -66,7 +66,8 @@ def shard(
         even: "drop": leave out the items that are over, fewer than there are workers in all ranks,
             so that all workers have equally many, and all ranks with as many workers equally many
             batches; `items` needs a length. None: leave out none. Ranks of streams of unknown
-            length end together by `reader.EvenSteps`.
+            length end together by `reader.EvenSteps`; without it a warning tells, once, that
+            this rank has ended and others may have more.
 
     Raises:
         ConfigError: at once, for an invalid argument; if a launcher gives only one of the two
@@ -115,7 +116,11 @@ def _of_worker(
         own = items_at(items, share.positions)
     else:
         own = shard_items(items, (of_rank, of_worker), contiguous)
-    if is_even:
+    if length is not None:
         divided = RemainingRanges.whole() if share is None else share.divided
-        own = islice(own, divided.count(len(items)) // (of_rank[0] * of_worker[0]))
+        each, over = divmod(divided.count(length), of_rank[0] * of_worker[0])
+        if share is not None:
+            share.is_even = is_even or not over
+        if is_even:
+            own = islice(own, each)
     yield from own if share is None else share.counted(own)

@@ -9,14 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from operator import itemgetter, length_hint
-from typing import Any
+from typing import Any, Literal
 
 from reader.data.remaining_ranges import RemainingRanges, Splits
 from reader.errors import StateError, workers_option
 
-__all__ = ["ShardShare", "ShardTracker", "begin_share", "lose_track", "track_shards"]
+__all__ = ["Division", "ShardShare", "ShardTracker", "begin_share", "lose_track", "track_shards"]
 
 _MANY = 1 << 60
+
+# How the ranks divide a stream. "none": `shard` was not called; "even": all workers of all ranks
+# have equally many items; "uneven": that is not known.
+Division = Literal["none", "even", "uneven"]
 
 
 class ShardShare:
@@ -27,11 +31,16 @@ class ShardShare:
         ranks: how many ranks divide them.
         contiguous: in runs; otherwise round robin.
         positions: of this worker's items; None: as `shard_items` divides a whole sequence.
+
+    Attributes:
+        is_even: whether all workers of all ranks are known to have equally many items; the caller
+            sets it.
     """
 
     def __init__(
         self, divided: RemainingRanges, ranks: int, contiguous: bool, positions: list[range] | None
     ) -> None:
+        self.is_even = False
         self.divided = divided
         self._ranks = ranks
         self._contiguous = contiguous
@@ -70,6 +79,13 @@ class ShardTracker:
         self._ranks = ranks
         self.begun: list[ShardShare] = []
         self.is_lost = False  # there is not one sample for each item
+
+    @property
+    def division(self) -> Division:
+        """What is known of how the ranks divide the items."""
+        if not self.begun:
+            return "none"
+        return "even" if all(each.is_even for each in self.begun) else "uneven"
 
     @property
     def only_share(self) -> ShardShare | None:

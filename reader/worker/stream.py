@@ -282,7 +282,7 @@ class StreamFetcher:
         self._drawn_now = self.stream.batch_size or 1
         is_news, shares = self._share_news(is_used_up)
         bad = self.take_bad()
-        news = (is_news, shares, bad, bool(self._tracker.begun) if is_news else None)
+        news = (is_news, shares, bad, self._tracker.division if is_news else None)
         if not is_due:
             if not is_news and not bad:
                 return None

@@ -17,6 +17,7 @@ from reader.errors import StateError
 from reader.orders.base_sampler import has_state
 from reader.random.random_state import capture, put_back
 from reader.worker.bad_sample import BadSample
+from reader.worker.shard_tracker import Division
 
 __all__ = ["EpochStart", "WorkerSnapshot", "WorkerState", "put_rng", "sends_snapshots"]
 
@@ -27,7 +28,7 @@ class WorkerSnapshot(NamedTuple):
     `is_used_up`: nothing comes after the batch; `is_position`: the states hold the position of the
     dataset or iterator; `states`: pickled, None: none was taken; `shares`: with `has_shares`, the
     divisions of `shard`, or None when unknown; `bad`: samples of the batch that failed;
-    `has_shard`: whether `shard` was called in the epoch, None: it was reported before.
+    `division`: what `shard` made of the epoch's items, None: it was reported before.
     """
 
     worker_id: int
@@ -37,7 +38,7 @@ class WorkerSnapshot(NamedTuple):
     has_shares: bool = False
     shares: dict[str, Any] | None = None
     bad: tuple[BadSample, ...] = ()
-    has_shard: bool | None = None
+    division: Division | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from reader import DataLoader, Documents, PackedTokens, ShardOrder, Subset
+from reader import DataLoader, Documents, PackedTokens, Subset
 from reader.data.columns import columns_of
 
 Cell = dict[str, Any]
@@ -66,54 +65,6 @@ def test_rows_are_written_into_the_batch() -> None:
 
     halved = Halved(documents(), 64)
     assert columns_of(halved) is None
-
-
-@pytest.mark.parametrize("strategy", ["best_fit", "wrapped"])
-def test_an_epoch_goes_on_with_any_other_ranks_and_workers(strategy: Any) -> None:
-    rows = packed(strategy=strategy)
-    rng = random.Random(0)
-
-    def loaders(world: int, state: Any, **how: Any) -> list[DataLoader[Any]]:
-        found = []
-        for rank in range(world):
-            sampler = ShardOrder(packed(strategy=strategy), 5, 100, rank=rank, world_size=world)
-            loader: Any = DataLoader(
-                packed(strategy=strategy), sampler=sampler, batch_size=2, **how
-            )
-            if state is not None:
-                loader.load_state_dict(state)
-            found.append(loader)
-        return found
-
-    def taken(each: list[DataLoader[Any]], steps: int | None) -> list[Any]:
-        """Return rows in the order of all ranks."""
-        iterators = [iter(loader) for loader in each]
-        found: list[Any] = []
-        while steps is None or steps > 0:
-            batches = [next(iterator, None) for iterator in iterators]
-            if batches[0] is None:
-                break
-            by_rank = [rows_of(batch) for batch in batches if batch is not None]
-            for places in zip(*by_rank, strict=True):
-                found += places
-            steps = None if steps is None else steps - 1
-        return found
-
-    (alone,) = loaders(1, None)
-    whole = taken([alone], None)
-    assert len(whole) == len(rows)
-    layouts = [(1, 0), (2, 1), (3, 0), (1, 2), (2, 0), (8, 0)]
-    for _ in range(8):
-        (world, workers), (then, others) = rng.sample(layouts, 2)
-        steps = rng.randrange(1, len(rows) // 2 // world)
-        first = loaders(world, None, num_workers=workers)
-        before = taken(first, steps)
-        state = first[0].state_dict()
-        assert before == whole[: len(before)]
-        rest = taken(loaders(then, state, num_workers=others), None)
-        assert rest[: len(whole) - len(before)] == whole[len(before) :]
-        for loader in first:
-            loader.close()
 
 
 class Failing:

@@ -242,3 +242,74 @@ def test_other_ranks_from_the_environment_resume_a_stream(monkeypatch: pytest.Mo
         same.load_state_dict(state)
         with pytest.raises(reader.StateError, match=r"over 2 ranks .* has world_size=1 now"):
             list(same)
+
+
+class Items(reader.IterableDataset):
+    """Items of which each rank has its share; without a length they come from a generator."""
+
+    def __init__(self, count: int, has_length: bool = True, **options: Any) -> None:
+        self.count = count
+        self.has_length = has_length
+        self.options = options
+
+    def __iter__(self) -> Any:
+        items: Any = range(self.count)
+        if not self.has_length:
+            items = (item for item in items)
+        return reader.shard(items, **self.options)
+
+
+@pytest.mark.usefixtures("rank_1")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("dataset", "counts"),
+    [
+        (Items(23, has_length=False), (3, 4)),  # 11 items, or 6 and 5 of two workers
+        (Items(23), (3, 4)),
+        (Items(1), (0, 0)),
+        (Items(0, has_length=False), (0, 0)),
+        (reader.shuffle_buffer(Items(23), 4), (3, 4)),
+    ],
+)
+def test_a_rank_whose_stream_ends_is_told_once_that_others_may_have_more(
+    dataset: Any, counts: tuple[int, int], workers: int
+) -> None:
+    with reader.DataLoader(dataset, batch_size=4, num_workers=workers) as loader:
+        batches = iter(loader)
+        with pytest.warns(UserWarning, match=r"reader\.EvenSteps\(loader\)") as told:
+            list(batches)
+        list(loader)  # a second warning would be an error
+    assert len(told) == 1
+    text = str(told[0].message)
+    count = counts[workers > 0]
+    assert text.startswith("this is rank 1 of 2 (WORLD_SIZE and RANK), whose stream has ended")
+    assert f"after {count} batches" in text
+    assert told[0].filename == __file__
+
+
+@pytest.mark.usefixtures("rank_1")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [Items(24), Items(23, even="drop")])
+def test_ranks_that_are_known_to_end_together_are_told_nothing(dataset: Any, workers: int) -> None:
+    with reader.DataLoader(dataset, batch_size=4, num_workers=workers) as loader:
+        list(loader)  # warnings are errors
+
+
+@pytest.mark.usefixtures("rank_1")
+def test_a_loop_that_leaves_a_stream_before_its_end_is_told_nothing() -> None:
+    loader = reader.DataLoader(Items(1 << 40, has_length=False), batch_size=4)
+    for step, _ in enumerate(loader):
+        if step == 3:
+            break
+
+
+@pytest.mark.usefixtures("rank_1")
+@pytest.mark.filterwarnings("error")
+def test_a_warning_of_the_end_made_an_error_loses_no_batch() -> None:
+    batches = iter(reader.DataLoader(Items(23), batch_size=4))
+    found = []
+    with pytest.raises(UserWarning, match=r"reader\.EvenSteps\(loader\)"):
+        for batch in batches:
+            found += batch.tolist()
+    assert found == list(range(1, 23, 2))
+    assert list(batches) == []
