@@ -264,6 +264,28 @@ def test_tokens_are_fetched_by_ranges(server: S3Server) -> None:
     assert there._files.fetch_stats()["bytes"] < 20 << 20
 
 
+def test_of_more_than_is_kept_few_bytes_are_fetched_by_themselves(server: S3Server) -> None:
+    tokens = np.arange(80 << 20, dtype=np.uint8)
+    server.make_bucket("large")
+    server.put("large", "tokens.bin", tokens.tobytes())
+    how = {"dtype": np.uint8, "header": 0, "store": options(server)}
+    windows = TokenWindows("s3://large/tokens.bin", 1000, cache=ShardCache(limit="64MiB"), **how)
+
+    def fetched(order: list[int]) -> int:
+        before = windows._files.fetch_stats()["bytes"]
+        with DataLoader(windows, batch_size=20, sampler=order) as loader:
+            for index, row in zip(order, itertools.chain.from_iterable(loader), strict=True):
+                assert np.array_equal(row, tokens[index * 1000 : index * 1000 + 1000])
+        return int(windows._files.fetch_stats()["bytes"] - before)
+
+    scattered = np.random.default_rng(0).permutation(len(windows))[:200].tolist()
+    assert fetched(scattered) < 40 << 20  # all of what was beside them would be 1.6 GB
+    begin = len(windows) // 2
+    requests = windows._files.fetch_stats()["requests"]
+    fetched(list(range(begin, begin + 400)))  # what follows comes with what is asked for
+    assert windows._files.fetch_stats()["requests"] - requests < 40
+
+
 def test_what_holds_no_tokens_is_refused_by_name(local: Path, server: S3Server) -> None:
     server.make_bucket("wrong")
     contents = {

@@ -103,11 +103,12 @@ class KeptObject:
         spent: where bytes begin and end that were handed out in this epoch, and went since.
         number: of the version that is wanted; 0: any.
         is_known: whether nbytes and version are from the store, in this process's life.
+        read_to: where the range ends that was asked for last.
     """
 
     def __init__(self, root: str, key: str) -> None:
         self.root, self.key = root, key
-        self.nbytes, self.version, self.number = -1, "", 0
+        self.nbytes, self.version, self.number, self.read_to = -1, "", 0, 0
         self.pieces: list[Piece] = []
         self.spent: list[tuple[int, int]] = []
         self.is_known = False

@@ -19,9 +19,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from reader.stores.fetcher.failure import Failure
-from reader.stores.fetcher.future import Future
+from reader.stores.fetcher.future import UNKNOWN, Future
 from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece, write
 from reader.stores.fetcher.object_store import Meta, ObjectStore, number_of
+from reader.stores.fetcher.responses import MOST_STALL_S, Response, Responses, seen
 
 __all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers"]
 
@@ -33,11 +34,6 @@ _WHOLE = 1 << 20  # bytes of an object that is fetched by one request, with the 
 _MOST_ASKED, _MOST_AHEAD = 64, 8  # requests at once
 _CROWD, _BLOCK = 16, 1 << 19  # requests at once, of so many bytes each
 FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
-_LEAST_STALL_S, _MOST_STALL_S = 3.0, 20.0
-_LATE = 10  # times the median
-_LEAST_LATE_S, _LEAST_WAITS = 0.5, 8  # before a second request is made
-_MOST_RACING, _RACED_SHARE = 4, 0.05  # requests that are made a second time: at once, and of all
-_KNOWN_WAITS = 64
 _ALONE_S = 1.0  # for which only the first samples of an epoch are fetched, at most
 # ranges at its beginning that are fetched by themselves, their bytes, and those of one at least
 _ALONE, _ALONE_NBYTES, _LEAST_ALONE = 1024, 64 << 20, 1 << 14
@@ -78,6 +74,9 @@ class Transfers:
         self.counts: Counter[str] = Counter()
         self.goes_ahead = True
         self._sources: dict[KeptObject, Source] = {}
+        # large objects of which nobody has told when they are read, and their bytes
+        self._untold: dict[tuple[str, str], KeptObject] = {}
+        self._untold_nbytes: int | None = None  # None: they are to be summed
         self._asked: deque[Piece] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._running_ahead = self._ahead_nbytes = 0  # requests, and their bytes
@@ -85,9 +84,7 @@ class Transfers:
         self._spent = 0  # bytes, since what comes ahead was looked at
         self._asked_for = 0  # likewise, for the first time
         self._alone_left = self._alone_nbytes = 0  # ranges that may yet be fetched by themselves
-        self._waits: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for first bytes
-        self._gaps: deque[float] = deque(maxlen=_KNOWN_WAITS)  # for those that follow
-        self._racing = 0  # pieces for which two requests are on their way
+        self._responses = Responses(self.counts)
         self._failed: dict[KeptObject, float] = {}
         self._ahead: Iterator[tuple[KeptObject, int, int]] | None = None
         self._gap: tuple[KeptObject, int, int] | None = None  # the next one of these
@@ -121,6 +118,9 @@ class Transfers:
         self.expect(of, source, nbytes, number)
         if nbytes >= 0 and of.nbytes != nbytes:
             raise Failure("changed", f"it has {of.nbytes:,} bytes, and an index says {nbytes:,}")
+        if of.nbytes > _WHOLE and self._untold.get((root, key)) is not of:
+            self._untold[root, key] = of
+            self._untold_nbytes = None
         return of
 
     def expect(self, of: KeptObject, source: Source, nbytes: int, number: int) -> None:
@@ -176,29 +176,14 @@ class Transfers:
             raise Failure(
                 "range", f"bytes {begin:,} to {end:,} are wanted, and it has {of.nbytes:,}"
             )
-        is_small, may_be_alone = end - begin < _SMALL, not is_near and end - begin < _BLOCK
+        wanted = _Range(of, begin, end, is_near, is_first, self._is_scattered(of, begin))
+        of.read_to = end
         found: list[Piece] = []
         at = begin
         while at < end:
             piece = self._kept_at(of, at)
-            if piece is None and of.nbytes <= _WHOLE:
-                piece = self._ask(of, *of.gap_at(at, 0, of.nbytes))
-            elif may_be_alone and self._goes_alone(piece, end, end - at, is_first):
-                if is_small:
-                    stop = of.gap_at(at, at, end)[1] if piece is None else min(end, piece.end)
-                    piece = self._passing(of, at, stop)
-                else:
-                    piece = self._ask(of, *of.gap_at(at, at, end))
-            elif piece is None:
-                gap = of.gap_at(at, at, min(end, at + EXTENT))
-                if is_near or is_small:
-                    low = at // EXTENT * EXTENT
-                    gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
-                elif may_be_alone and self._is_crowded(of):
-                    low = at // _BLOCK * _BLOCK
-                    high = max(low + _BLOCK, min(end, at + EXTENT))
-                    gap = of.gap_at(at, low, min(high, of.nbytes))
-                piece = self._ask(of, *gap)
+            if piece is None or wanted.may_be_alone:
+                piece = self._wanted_at(wanted, at, piece)
             found.append(piece)
             self.kept.take(piece)
             at = piece.end
@@ -233,6 +218,31 @@ class Transfers:
             self._most_ahead = min(2 * self._most_ahead, self.kept.limit)
             self._raised_s, self._ahead = now, None
 
+    def _wanted_at(self, wanted: _Range, at: int, piece: Piece | None) -> Piece:
+        """Return a piece with a byte of a range: that which has it, or a new one."""
+        of, end = wanted.of, wanted.end
+        if piece is None and of.nbytes <= _WHOLE:
+            return self._ask(of, *of.gap_at(at, 0, of.nbytes))
+        is_lonely = piece is None and wanted.is_small and wanted.is_scattered
+        if wanted.may_be_alone and (
+            is_lonely or self._goes_alone(piece, end, end - at, wanted.is_first)
+        ):
+            if not wanted.is_small:
+                return self._ask(of, *of.gap_at(at, at, end))
+            stop = of.gap_at(at, at, end)[1] if piece is None else min(end, piece.end)
+            return self._passing(of, at, stop)
+        if piece is not None:
+            return piece
+        gap = of.gap_at(at, at, min(end, at + EXTENT))
+        if wanted.is_near or wanted.is_small:
+            low = at // EXTENT * EXTENT
+            gap = of.gap_at(at, low, min(low + EXTENT, of.nbytes))
+        elif wanted.may_be_alone and self._is_crowded(of):
+            low = at // _BLOCK * _BLOCK
+            high = max(low + _BLOCK, min(end, at + EXTENT))
+            gap = of.gap_at(at, low, min(high, of.nbytes))
+        return self._ask(of, *gap)
+
     def _goes_alone(self, piece: Piece | None, end: int, nbytes: int, is_first: bool) -> bool:
         """Whether a range is fetched by itself: to be here soon, and what is beside it after it.
 
@@ -256,6 +266,21 @@ class Transfers:
         self._alone_left -= 1
         self._alone_nbytes -= nbytes
         return self._alone_left >= 0 and self._alone_nbytes >= 0
+
+    def _is_scattered(self, of: KeptObject, begin: int) -> bool:
+        """Whether what is beside a range would go again before anybody reads it.
+
+        So it is where it does not follow what was read last, and nobody has told what comes next
+        of more bytes than are kept.
+        """
+        if 0 <= begin - of.read_to < _BLOCK or self._future.distance(of) < UNKNOWN:
+            return False
+        if self._untold_nbytes is None:
+            found = self._untold.values()
+            self._untold_nbytes = sum(
+                each.nbytes for each in found if self._future.distance(each) >= UNKNOWN
+            )
+        return self._untold_nbytes > self.kept.limit
 
     def _is_crowded(self, of: KeptObject) -> bool:
         """Whether so many wait that more is to be fetched by each request.
@@ -295,7 +320,7 @@ class Transfers:
         if self._is_auto:
             self._most_ahead = max(self._most_ahead // 2, self.kept.limit // _PART)
         self.kept.begin_epoch()
-        self._ahead, self._is_full = None, False
+        self._ahead, self._is_full, self._untold_nbytes = None, False, None
         self._alone_left, self._alone_nbytes = _ALONE, _ALONE_NBYTES
         asyncio.get_running_loop().call_later(_ALONE_S, self.go_ahead)
 
@@ -308,7 +333,7 @@ class Transfers:
     def moved(self) -> None:
         """Note that what is read next has changed."""
         self.kept.moved()
-        self._ahead, self._is_full = None, False
+        self._ahead, self._is_full, self._untold_nbytes = None, False, None
         self.pump()
 
     async def _here(self, pieces: list[Piece], end: int) -> None:
@@ -340,7 +365,7 @@ class Transfers:
     def _coming(self, piece: Piece) -> Piece:
         """Note that the bytes of a new piece are on their way."""
         piece.done = asyncio.get_running_loop().create_future()
-        piece.done.add_done_callback(_seen)
+        piece.done.add_done_callback(seen)
         return piece
 
     def pump(self) -> None:
@@ -495,10 +520,14 @@ class Transfers:
     async def _go_on(self, piece: Piece, store: ObjectStore, at: int) -> int:
         """Read a piece from a place on; returns where it ends. _Broken: some of it came."""
         of, known = piece.of, None
-        response = self._requested(piece, store, at)
+
+        def ask() -> Response:
+            return Response(store.read(of.key, at, piece.end, of.version))
+
+        response = self._responses.first(ask)
         try:
             while at < piece.end:
-                chunk, response = await self._next(piece, store, at, response)
+                chunk, response = await self._responses.next(response, ask)
                 if response is not known:
                     self._learn(of, response.meta)
                     known = response
@@ -518,67 +547,6 @@ class Transfers:
                 raise
             raise _Broken(at, error) from None
         return at
-
-    def _requested(self, piece: Piece, store: ObjectStore, at: int) -> _Response:
-        """Return the response to a new request for a piece from a place on."""
-        self.counts["requests"] += 1
-        return _Response(store.read(piece.of.key, at, piece.end, piece.of.version))
-
-    async def _next(
-        self, piece: Piece, store: ObjectStore, at: int, response: _Response
-    ) -> tuple[bytes, _Response]:
-        """Return the next bytes of a piece, and the response that has them.
-
-        Where they are late, a second request for the same bytes races with the first: of a few
-        pieces at once, and of a small share of all.
-
-        Args:
-            piece: that is fetched.
-            store: that has it.
-            at: the place of the bytes.
-            response: that is being read.
-
-        Raises:
-            Failure: nothing came in time, or all that race have failed.
-        """
-        began, waits = time.monotonic(), self._waits if response.is_new else self._gaps
-        late_s, stall_s = self._late_s(waits), self._stall_s()
-        racing = {asyncio.ensure_future(response.next()): response}
-        until, is_raced = began + min(late_s, stall_s), False
-        try:
-            while True:
-                left = max(0.0, until - time.monotonic())
-                ended, _ = await asyncio.wait(
-                    racing, timeout=left, return_when=asyncio.FIRST_COMPLETED
-                )
-                for each in ended:
-                    found = racing.pop(each)
-                    if each.exception() is None:
-                        waits.append(time.monotonic() - began)
-                    elif racing:  # the other one may not fail
-                        continue
-                    return each.result(), found
-                if ended:
-                    continue
-                if time.monotonic() - began >= stall_s:
-                    raise Failure("later", f"nothing came for {stall_s:.1f} s")
-                until = began + stall_s
-                if not is_raced and self._may_race():
-                    is_raced = True
-                    self._racing += 1
-                    self.counts["hedged"] += 1
-                    second = self._requested(piece, store, at)
-                    racing[asyncio.ensure_future(second.next())] = second
-        finally:
-            self._racing -= is_raced
-            for each in racing:
-                each.add_done_callback(_seen)
-                each.cancel()
-
-    def _may_race(self) -> bool:
-        """Whether another request may be made a second time, since it is late."""
-        is_rare = self.counts["hedged"] <= _MOST_RACING + self.counts["requests"] * _RACED_SHARE
-        return is_rare and self._racing < _MOST_RACING
 
     def _write(self, piece: Piece, chunk: bytes, at: int) -> None:
         """Write some bytes of a piece: into memory, where its disk fails or is full."""
@@ -603,21 +571,6 @@ class Transfers:
             raise Failure("changed", f"it has {meta.nbytes:,} bytes now")
         of.nbytes, of.version, of.is_known = meta.nbytes, meta.version, True
 
-    def _stall_s(self) -> float:
-        """Return after how many seconds without a byte a request is given up, and made again."""
-        usual = _median(self._waits) if self._waits else _MOST_STALL_S
-        return min(max(_LATE * usual, _LEAST_STALL_S), _MOST_STALL_S)
-
-    def _late_s(self, waits: deque[float]) -> float:
-        """Return after how many seconds without a byte a second request is made beside it.
-
-        Args:
-            waits: for bytes of the same kind, which came.
-        """
-        if len(waits) < _LEAST_WAITS:  # what is usual is not known
-            return _LEAST_STALL_S
-        return max(_LATE * _median(waits), _LEAST_LATE_S)
-
     async def pause(self, error: Exception, wait: float, end: float) -> float:
         """Wait before another attempt; returns how long the next wait is.
 
@@ -625,7 +578,7 @@ class Transfers:
             Failure: another attempt is of no use, or the time is over.
         """
         if not isinstance(error, Failure):
-            error = Failure("later", f"nothing came for {_MOST_STALL_S} s")
+            error = Failure("later", f"nothing came for {MOST_STALL_S} s")
         if error.kind != "later" or time.monotonic() + wait > end:
             raise error from None
         self.counts["retries"] += 1
@@ -633,27 +586,32 @@ class Transfers:
         return min(2 * wait, _LONGEST_WAIT_S)
 
 
-class _Response:
-    """The response of a store to one request.
-
-    Args:
-        reading: gives what `ObjectStore.read` does.
+class _Range(NamedTuple):
+    """Bytes of an object that somebody waits for.
 
     Attributes:
-        is_new: whether nothing has come yet.
-        meta: what it says of the object, when some of it has come.
+        of, begin, end: these bytes.
+        is_near: whether others beside them will be wanted.
+        is_first: whether somebody begins to read.
+        is_scattered: whether what is beside them would go again unread.
     """
 
-    def __init__(self, reading: Coroutine[Any, Any, tuple[Meta, Any]]) -> None:
-        self._reading, self._chunks = reading, None
-        self.is_new, self.meta = True, Meta(-1, "")
+    of: KeptObject
+    begin: int
+    end: int
+    is_near: bool
+    is_first: bool
+    is_scattered: bool
 
-    async def next(self) -> bytes:
-        """Return its next bytes; none at its end. Failure: it has none, or breaks."""
-        if self.is_new:
-            self.meta, self._chunks = await self._reading
-            self.is_new = False
-        return await anext(self._chunks, b"")  # type: ignore[call-overload,no-any-return]
+    @property
+    def is_small(self) -> bool:
+        """Whether all of the extent is fetched with it."""
+        return self.end - self.begin < _SMALL
+
+    @property
+    def may_be_alone(self) -> bool:
+        """Whether it may be fetched by itself."""
+        return not self.is_near and self.end - self.begin < _BLOCK
 
 
 class _Broken(Exception):
@@ -670,16 +628,6 @@ def _here(piece: Piece, begin: int, end: int) -> int:
     return max(0, min(end, here) - max(begin, piece.begin))
 
 
-def _median(waits: deque[float]) -> float:
-    return sorted(waits)[len(waits) // 2]
-
-
 def _md5(piece: Piece) -> bytes:
     content = os.pread(piece.fd, piece.nbytes, 0)
     return hashlib.md5(content, usedforsecurity=False).digest()
-
-
-def _seen(done: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody may wait for."""
-    if not done.cancelled():
-        done.exception()
