@@ -424,8 +424,6 @@ def _concerning(whom: str) -> tuple[str, ...]:
 _OF_FAILURES, _OF_HERE, _OF_INDICES = map(_concerning, (FAILURES, HERE, INDICES))
 
 
-_DEEPEST = 16  # datasets within datasets
-_WRAPPERS = ("reader", "torch", "paddle")
 _OF_ORDER = ("batch_sampler", "batch_size", "drop_last", "sampler", "shuffle")
 
 
@@ -441,64 +439,10 @@ def _check_each(o: dict[str, Any], names: Iterable[str]) -> None:
 def _check_samples(o: dict[str, Any], dataset: Any, is_iterable: bool) -> None:
     """Check the dataset, and the options that decide which samples make which batch."""
     _check_order(o)
-    _check_padding(o, dataset)
     if is_iterable:
         _check_stream(o)
     else:
         check_dataset(dataset, needs_len=o["sampler"] is None and o["batch_sampler"] is None)
-
-
-def _check_padding(o: dict[str, Any], dataset: Any) -> None:
-    """Refuse samplers that do not fit a dataset: in what they mark as padding, or in its length."""
-    marks, kind, inner = hasattr(type(dataset), "padding_of"), type(dataset).__name__, dataset
-    for _ in range(_DEEPEST):
-        if type(inner).__module__.partition(".")[0] not in _WRAPPERS:
-            break  # the user's: its attributes are not looked at, which would make a dict of them
-        inner = _attributes(inner).get("dataset")
-        if inner is None or marks:
-            break
-        if hasattr(type(inner), "padding_of"):
-            raise ConfigError(
-                f"{type(inner).__name__} is within {kind}, whose samples cannot say that they are"
-                " padding: make it the outermost dataset, as in reader.Padded(dataset.map(f))"
-            )
-    given = [o["sampler"], o["batch_sampler"], _attributes(o["batch_sampler"]).get("sampler")]
-    for each in given:
-        own = _attributes(each)
-        if not own:
-            continue
-        name, even, source = type(each).__name__, own.get("even"), own.get("dataset", dataset)
-        if even == "pad" and not marks:
-            raise ConfigError(
-                f"{name} with even='pad' marks samples as padding, and the samples of {kind}"
-                " cannot say so: pass the loader a reader.Padded(dataset)"
-            )
-        count = own.get("sample_count", len(source) if even == "pad" else None)
-        if count is not None and hasattr(type(dataset), "__len__") and count != len(dataset):
-            raise ConfigError(
-                f"{name} was made for {count} samples, and {kind} has {len(dataset)}: its indices"
-                " would name other samples, or leave some out. Make it for this dataset"
-            )
-        if not marks:
-            continue
-        repeats = even == "repeat" and _ranks_of(own) > 1
-        if even is None and isinstance(own.get("total_size"), int):  # as torch's and paddle's
-            repeats = own["total_size"] > len(source)
-        if repeats:
-            raise ConfigError(
-                f"{name} gives some ranks samples that others have too, and marks none of them:"
-                f" {kind} would count these twice. Pass even='pad', or reader.DistributedSampler"
-            )
-
-
-def _ranks_of(own: dict[str, Any]) -> int:
-    names = ("world_size", "num_replicas", "nranks")
-    return max(int(own.get(name, 1)) for name in names)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    found = getattr(value, "__dict__", None)
-    return found if isinstance(found, dict) else {}
 
 
 def _take_pool(o: dict[str, Any]) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+from reader._core.interpreter.own_attribute import own_attribute
 from reader.checks import described, has_method, refuse_text
 from reader.data.columns import reading_ahead
 from reader.data.dataset import Dataset
-from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
+from reader.data.wrapped import datasets_in, fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
 
-__all__ = ["Even", "Padded", "as_even", "index_limit", "share_of"]
+__all__ = ["Even", "Padded", "as_even", "check_padding", "index_limit", "share_of"]
 
 Even = Literal["drop", "repeat", "pad"]
 _EVEN = ("drop", "repeat", "pad")
+_WRAPPERS = ("reader", "torch", "paddle")  # of other packages' datasets nothing is looked at
 
 
 def as_even(even: Any, drop_last: bool = False, dataset: Any = None) -> Even:
@@ -38,6 +40,57 @@ def as_even(even: Any, drop_last: bool = False, dataset: Any = None) -> Even:
             f"drop_last=True drops what is over, and even={even!r} does not. Pass one of them"
         )
     return even  # type: ignore[return-value]
+
+
+def check_padding(dataset: Any, *samplers: Any) -> None:
+    """Refuse samplers that do not fit a dataset: in what they mark as padding, or in its length.
+
+    Args:
+        dataset: of a loader.
+        samplers: of it, and the one within its batch sampler; None: there is none.
+
+    Raises:
+        ConfigError: one does not fit, or a Padded is within another dataset.
+    """
+    marks, kind = hasattr(type(dataset), "padding_of"), type(dataset).__name__
+    for each in [] if marks else datasets_in(dataset, _is_known)[1:]:
+        if hasattr(type(each), "padding_of"):
+            raise ConfigError(
+                f"{type(each).__name__} is within {kind}, whose samples cannot say that they are"
+                " padding: make it the outermost dataset, as in reader.Padded(dataset.map(f))"
+            )
+    for each in samplers:
+        name, even = type(each).__name__, own_attribute(each, "even")
+        source = own_attribute(each, "dataset", dataset)
+        if even == "pad" and not marks:
+            raise ConfigError(
+                f"{name} with even='pad' marks samples as padding, and the samples of {kind}"
+                " cannot say so: pass the loader a reader.Padded(dataset)"
+            )
+        count = own_attribute(each, "sample_count", len(source) if even == "pad" else None)
+        if count is not None and hasattr(type(dataset), "__len__") and count != len(dataset):
+            raise ConfigError(
+                f"{name} was made for {count} samples, and {kind} has {len(dataset)}: its indices"
+                " would name other samples, or leave some out. Make it for this dataset"
+            )
+        if marks and _repeats(each, even, source):
+            raise ConfigError(
+                f"{name} gives some ranks samples that others have too, and marks none of them:"
+                f" {kind} would count these twice. Pass even='pad', or reader.DistributedSampler"
+            )
+
+
+def _repeats(sampler: Any, even: Any, dataset: Any) -> bool:
+    """Whether a sampler gives samples twice, on ranks, and marks none of them."""
+    total = own_attribute(sampler, "total_size")
+    if even is None and isinstance(total, int):  # as torch's and paddle's
+        return total > len(dataset)
+    names = ("world_size", "num_replicas", "nranks")
+    return even == "repeat" and max(int(own_attribute(sampler, name, 1)) for name in names) > 1
+
+
+def _is_known(dataset: Any) -> bool:
+    return type(dataset).__module__.partition(".")[0] in _WRAPPERS
 
 
 def share_of(count: int, ranks: int, even: Even) -> int:

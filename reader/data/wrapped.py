@@ -5,7 +5,7 @@ Imports the errors. Keeps no state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from reader._core.interpreter.own_attribute import own_attribute
@@ -99,16 +99,16 @@ def own_of_all(dataset: Any, name: str, kind: type[_Value]) -> list[_Value]:
     return list({id(value): value for value in values if isinstance(value, kind)}.values())
 
 
-def datasets_in(dataset: Any) -> list[Any]:
+def datasets_in(dataset: Any, looks_into: Callable[[Any], bool] = lambda _: True) -> list[Any]:
     """Return a dataset and those that it wraps: its `dataset`, or its `datasets`; outermost first.
 
-    No code of a dataset runs.
+    No code of a dataset runs. `looks_into` says which of them are asked for what they wrap.
     """
     found: dict[int, Any] = {}
     inner, deeper = [dataset], 0
     while inner and deeper < _DEEPEST:
         found.update((id(each), each) for each in inner)
-        inner = [part for each in inner for part in _wrapped_by(each)]
+        inner = [part for each in filter(looks_into, inner) for part in _wrapped_by(each)]
         deeper += 1
     return list(found.values())
 

@@ -18,6 +18,7 @@ from reader._core.epoch.handover import WaitStats
 from reader._core.epoch.iterator import EpochIterator
 from reader._core.epoch.round_robin import RoundRobin
 from reader._core.epoch.tasks import TaskTable
+from reader._core.interpreter.own_attribute import own_attribute
 from reader._core.interpreter.signals import Finalized
 from reader._core.wire.times_log import TimesLog
 from reader.caching.cached_dataset import cache_stats
@@ -26,6 +27,7 @@ from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
 from reader.data.columns import reading_ahead
 from reader.data.epochs import carried_epochs, epoch_marks, following, own_epoch, set_epochs
+from reader.data.padded import check_padding
 from reader.data.pure_samples import holds_numbers
 from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
@@ -105,6 +107,8 @@ class Engine(Finalized):
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         if policy.batch.make_adapter is None:
             check_places(config.framework, config.places)
+        order = config.sampler, config.batch_sampler
+        check_padding(config.dataset, *order, own_attribute(order[1], "sampler"))
         if _draws_nothing(config):
             config = dataclasses.replace(config, seed_globals=False)
         self.config = config
