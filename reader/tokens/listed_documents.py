@@ -107,7 +107,8 @@ class TokenFields:
 
     def _is_usual(self, dtype: np.dtype[Any]) -> bool:
         """Whether documents are tokens alone, of this type."""
-        return not self._others and self.types.get(TOKENS) == dtype
+        # None equals float64: a type that is not known yet is no type
+        return not self._others and TOKENS in self.types and self.types[TOKENS] == dtype
 
     def _look_at(self, sample: Any, number: int) -> None:
         """Learn names and types from the first document."""

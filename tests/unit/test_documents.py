@@ -353,6 +353,7 @@ def test_what_cannot_be_is_refused_by_name(source: Any, options: Any, message: s
         ([["a text"]], {}, "document 0 has values of <U6, and takes integers"),
         (["a text", 5], {}, "document 0 is text, .*python -m reader tokens"),
         ([[1.5]], {}, "document 0 has values of float64, and takes integers"),
+        ([np.ones(4)], {}, "document 0 has values of float64, and takes integers"),
         ([[[1]]], {}, r"document 0 has the shape \(1, 1\), and it must have one axis"),
         ([[1], [[2]]], {}, r"document 1 has the shape \(1, 1\)"),
         ([[1, [2]]], {}, "document 0 is no array of numbers"),
