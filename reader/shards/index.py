@@ -268,6 +268,8 @@ def _in_folder(folder: str, kind: str | None, options: Options) -> list[tuple[Fo
     indexed = _indexed(folder, kind, options)
     if indexed is not None:
         return indexed
+    if kind and FORMATS[kind].scan is None:  # nothing but an index says what its samples are
+        return []
     for form in [FORMATS[kind]] if kind else FORMATS.values():
         said = {} if form.counts is None else form.counts(folder, True, options.files)
         if said:

@@ -352,6 +352,13 @@ def test_several_folders_are_one_set_and_a_folder_of_them_is_refused(tmp_path: P
         Shards(tmp_path / "a" / "shard.00000.mds", format="mds")
 
 
+@pytest.mark.parametrize("kind", ["mds", "litdata"])
+def test_a_folder_without_the_index_that_a_format_needs_is_told(kind: str, tmp_path: Path) -> None:
+    write_shards([{"txt": "a"}], tmp_path, "tar")
+    with pytest.raises(ConfigError, match=r"no shard of .* MDS and LitData need their index.json"):
+        Shards(tmp_path, format=kind)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
