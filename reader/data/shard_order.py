@@ -88,13 +88,14 @@ class ShardOrder(DistributedSampler):
         return {"window": self.window, "shards": self._shards_digest}
 
     def _order(self, seed: int, epoch: int) -> Order:
+        is_fetched = getattr(self._shards, "is_fetched", False)
         if self.window is None:
-            if self._shards.is_fetched:
+            if is_fetched:
                 everything = [range(len(self._starts) - 1)]
                 self._shards.expect(everything, everything)
             return shuffled(self._count, seed, epoch)
         found = WindowedOrder(self._starts, self.window, seed, epoch)
-        if self._shards.is_fetched:
+        if is_fetched:
             then = WindowedOrder(self._starts, self.window, seed, epoch + 1)
             self._shards.expect(found.groups, [] if self._seed is None else then.groups)
         return found
