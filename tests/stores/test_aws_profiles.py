@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
 import sys
+import textwrap
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,10 +22,12 @@ from urllib.parse import parse_qs
 import pytest
 
 from reader import ConfigError, DatasetError, RecordIO, RecordWriter, ShardCache
+from tests.processes import ROOT
 from tests.stores.servers import S3Server, own_certificate, s3_server
 
 pytestmark = pytest.mark.slow
 
+APART = str(Path(sys.prefix) / "apart")  # what other tests must not find
 OTHERS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
 OTHERS += ("AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
 
@@ -144,7 +154,7 @@ def test_a_program_gives_credentials_and_is_run_again_when_they_expire(
 
 
 class TokenService(ThreadingHTTPServer):
-    """An STS that gives the server's keys for a token of web identity."""
+    """An STS and a portal of SSO: it gives the server's keys for a token, or to whom has others."""
 
     daemon_threads = True
 
@@ -152,8 +162,9 @@ class TokenService(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), TokenServiceHandler)
         context, self.certificate = own_certificate(folder)
         self.socket = context.wrap_socket(self.socket, server_side=True)
-        self.s3, self.is_refusing = server, False
+        self.s3, self.is_refusing, self.seconds = server, False, 3600.0
         self.asked: list[dict[str, list[str]]] = []
+        self.headers: list[Message] = []
 
     @property
     def url(self) -> str:
@@ -167,14 +178,29 @@ class TokenServiceHandler(BaseHTTPRequestHandler):
         asked = parse_qs(self.path.partition("?")[2])
         if not asked:
             asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.server.asked.append(asked)
+        until = datetime.now(timezone.utc) + timedelta(seconds=self.server.seconds)
+        action = asked["Action"][0]
         body = (
-            "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
+            f"<{action}Response><{action}Result><Credentials>"
             f"<AccessKeyId>{self.server.s3.access_key}</AccessKeyId>"
             f"<SecretAccessKey>{self.server.s3.secret_key}</SecretAccessKey>"
-            "<SessionToken></SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
-            "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+            f"<SessionToken></SessionToken><Expiration>{until:%Y-%m-%dT%H:%M:%SZ}</Expiration>"
+            f"</Credentials></{action}Result></{action}Response>"
         )
+        self._answer(asked, body)
+
+    def do_GET(self) -> None:
+        keys = {
+            "accessKeyId": self.server.s3.access_key,
+            "secretAccessKey": self.server.s3.secret_key,
+            "sessionToken": "",
+            "expiration": int(1000 * (time.time() + self.server.seconds)),
+        }
+        self._answer(parse_qs(self.path.partition("?")[2]), json.dumps({"roleCredentials": keys}))
+
+    def _answer(self, asked: dict[str, list[str]], body: str) -> None:
+        self.server.asked.append(asked)
+        self.server.headers.append(self.headers)
         if self.server.is_refusing:
             body = "<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>"
         self.send_response(403 if self.server.is_refusing else 200)
@@ -223,6 +249,92 @@ def test_a_role_by_web_identity_gives_credentials(
     tokens.is_refusing = True
     with pytest.raises((ConfigError, DatasetError), match="is refused by the store") as error:
         read(**options)
+    assert "the-token" not in str(error.value)
+
+
+# -- profiles that boto3 reads ----------------------------------------------------------------
+
+
+@pytest.fixture
+def portal(tokens: TokenService, home: Home, monkeypatch: pytest.MonkeyPatch) -> TokenService:
+    """Have boto3 found, and its services asked here."""
+    if PathFinder.find_spec("boto3", [APART]) is None:
+        pytest.skip("boto3 is not installed: see requirements/apart.txt")
+    monkeypatch.setattr(sys, "path", [*sys.path, APART])
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", tokens.url)
+    (home.folder / "pem").write_text(tokens.certificate)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(home.folder / "pem"))
+    return tokens
+
+
+ROLE = "arn:aws:iam::123456789012:role/reads"
+S3 = "region = us-east-1\nendpoint_url = ENDPOINT\n"
+CHAIN = f"[profile x]\n{S3}role_arn = {ROLE}\nsource_profile = y\n"
+CHAIN += f"[profile y]\n{S3}role_arn = {ROLE}-others\nsource_profile = z\n"
+OF_Z = "[z]\naws_access_key_id = of-z\naws_secret_access_key = secret-of-z\n"
+
+
+def test_a_chain_of_roles_gives_credentials(home: Home, portal: TokenService) -> None:
+    home.write(CHAIN, OF_Z)
+    assert read(profile="x") == b"content"
+    assert [asked["RoleArn"] for asked in portal.asked] == [[f"{ROLE}-others"], [ROLE]]
+    first, second = (headers["Authorization"] for headers in portal.headers)
+    assert "Credential=of-z/" in first
+    assert f"Credential={home.server.access_key}/" in second  # of the first role
+    portal.is_refusing = True
+    with pytest.raises(ConfigError, match="boto3 gives no credentials of the profile 'x'") as error:
+        read(profile="x")
+    assert "secret-of-z" not in str(error.value)
+
+
+def test_credentials_of_a_role_are_renewed_before_they_end(
+    home: Home, portal: TokenService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STS gives them for at least 15 minutes: they are never used for longer than they hold."""
+    home.write(CHAIN, OF_Z)
+    portal.seconds = 900
+    text = """
+        import os
+        from reader.stores.fetcher.aws_profile import with_profile
+        credentials = with_profile({"profile": "x"}, os.environ)["credential_provider"]
+        for _ in range(3):
+            print(credentials()["expires_at"].timestamp())
+    """
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), APART]))
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert (
+        len(portal.asked) >= 3 + 1
+    )  # the role is asked for each time, and its source at least once
+    times = [float(line) for line in done.stdout.splitlines()]
+    assert times == sorted(times)
+    assert times[-1] < time.time() + portal.seconds
+
+
+@pytest.mark.parametrize("is_session", [True, False])
+def test_a_login_of_sso_gives_credentials(
+    is_session: bool, home: Home, portal: TokenService
+) -> None:
+    url = "https://company.awsapps.com/start"
+    login, account = f"sso_start_url = {url}\nsso_region = us-east-1\n", "sso_account_id = 7\n"
+    account += f"sso_role_name = reads\n{S3}"
+    if is_session:
+        home.write(f"[profile x]\nsso_session = y\n{account}[sso-session y]\n{login}")
+    else:
+        home.write(f"[profile x]\n{login}{account}")
+    with pytest.raises(ConfigError, match=r"of the profile 'x' .*Run aws sso login"):
+        read(profile="x")
+    name = hashlib.sha1(b"y" if is_session else url.encode()).hexdigest()
+    said = {"startUrl": url, "region": "us-east-1", "accessToken": "the-token"}
+    (home.folder / "sso" / "cache").mkdir(parents=True)
+    token = home.folder / "sso" / "cache" / f"{name}.json"
+    token.write_text(json.dumps({**said, "expiresAt": "2099-01-01T00:00:00Z"}))
+    assert read(profile="x") == b"content"
+    assert portal.asked[0] == {"role_name": ["reads"], "account_id": ["7"]}
+    assert portal.headers[0]["x-amz-sso_bearer_token"] == "the-token"
+    token.write_text(json.dumps({**said, "expiresAt": "2001-01-01T00:00:00Z"}))
+    with pytest.raises(ConfigError, match=r"of the profile 'x' .*Run aws sso login") as error:
+        read(profile="x")
     assert "the-token" not in str(error.value)
 
 

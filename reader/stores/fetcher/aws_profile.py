@@ -26,7 +26,9 @@ _BEFORE = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")  # count before f
 _OF_ROLE = ("role_arn", "web_identity_token_file", "role_session_name")
 _REGIONS = ("region", "aws_region", "default_region", "aws_default_region")
 _ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url", "endpoint_url_s3")
-_AGAIN = timedelta(minutes=10)  # after which keys in a file are read again: tools write new ones
+# After so long keys in a file are read again, since tools write new ones; and boto3 is asked again,
+# which gives none that end sooner.
+_AGAIN = timedelta(minutes=10)
 _PROCESS_S = 60.0  # for a program to give credentials
 _Credentials = dict[str, Any]
 
@@ -119,7 +121,7 @@ class _Profile:
         if not others or not is_named:
             return {}
         if importlib.util.find_spec("boto3") is not None:
-            return {"credential_provider": _by_boto3(self._name)}
+            return {"credential_provider": _by_boto3(self._name, values)}
         raise Failure(
             "option",
             f"the profile {self._name!r} has {others[0]}, which boto3 alone reads, and that is not"
@@ -174,16 +176,38 @@ def _process(name: str, command: str) -> Callable[[], _Credentials]:
     return credentials
 
 
-def _by_boto3(name: str) -> Any:
-    """Return boto3's credentials of a profile, which it renews."""
+def _by_boto3(name: str, values: Mapping[str, str]) -> Callable[[], _Credentials]:
+    """Return what gives boto3's credentials of a profile, which it renews."""
+    remedy = ""
+    if any(each.startswith("sso_") for each in values):
+        remedy = f". Run aws sso login --profile {name}"
+
+    def refused(kind: str, reason: str) -> Failure:
+        return Failure(
+            kind, f"boto3 gives no credentials of the profile {name!r} ({reason}){remedy}"
+        )
+
     try:
-        boto3 = importlib.import_module("boto3")
-        provider = importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider
-        return provider(boto3.Session(profile_name=name))
+        session = importlib.import_module("boto3").Session(profile_name=name)
+        found = session.get_credentials()
     except Exception as error:  # of many types
-        raise Failure(
-            "option", f"boto3 gives no credentials of the profile {name!r} ({type(error).__name__})"
-        ) from None
+        raise refused("option", type(error).__name__) from None
+    if found is None:
+        raise refused("option", "it says none")
+
+    def credentials() -> _Credentials:
+        try:
+            keys = found.get_frozen_credentials()
+        except Exception as error:  # of many types, whose texts may have secrets
+            raise refused("refused", type(error).__name__) from None
+        return {
+            "access_key_id": keys.access_key,
+            "secret_access_key": keys.secret_key,
+            "token": keys.token or None,
+            "expires_at": datetime.now(timezone.utc) + _AGAIN,
+        }
+
+    return credentials
 
 
 def _sections(path: Path) -> dict[str, dict[str, str]]:
