@@ -111,6 +111,13 @@ class RemoteFiles(Files):
             try:
                 listed = store.listed(prefix)
             except DatasetError as error:
+                kind = getattr(error, "kind", None)
+                if folder.startswith("http") and kind in ("lasting", "missing", "refused"):
+                    raise ConfigError(
+                        f"'{folder}' is a folder, and its server does not list it, as most of HTTP"
+                        f" do not ({error.told}): name the files, of which braces name"  # type: ignore[attr-defined]
+                        " several, or copy the folder to this machine, or to a store that lists it"
+                    ) from error
                 raise ConfigError(str(error)) from error
             if place:
                 keep_listing(place, folder, listed)

@@ -664,6 +664,46 @@ def test_files_behind_http_are_read(local: Path, tmp_path: Path) -> None:
             assert all_same(all_of(there, None, num_workers=1), all_of(here, None))
 
 
+FOLDERS = ("a folder", "folders of values", "lines of json")
+
+
+def test_tables_behind_http_are_read_by_their_names(
+    pictures: Path, tables: Path, tmp_path: Path
+) -> None:
+    with servers.http_server(tmp_path) as server:
+        upload(server, "tables", tables)
+        upload(server, "pictures", pictures)
+        for name in TABLES:
+            here = table_of(name, str(tables))
+            if name not in FOLDERS:
+                there = table_of(name, f"{server.endpoint}/tables")
+                assert equal(all_of(there, None, num_workers=1), all_of(here, None))
+                continue
+            with pytest.raises(ConfigError, match=r"its server does not list it.*name the files"):
+                table_of(name, f"{server.endpoint}/tables")
+        with pytest.raises(ConfigError, match=r"/pictures' is a folder, and its server does not"):
+            ImageFolder(f"{server.endpoint}/pictures")
+        with pytest.raises(ConfigError, match=r"none.parquet' cannot be read as a table"):
+            TableRows(f"{server.endpoint}/tables/none.parquet")
+
+
+def test_pictures_and_tables_of_google_s_store_are_read(
+    pictures: Path, tables: Path, tmp_path: Path
+) -> None:
+    with servers.gcs_server(tmp_path) as server:
+        upload(server, "tables", tables)
+        upload(server, "pictures", pictures)
+        store = {"base_url": server.endpoint, "skip_signature": True}
+        for name in TABLES:
+            here, there = table_of(name, str(tables)), table_of(name, "gs://tables", store=store)
+            assert equal(all_of(there, None, num_workers=1), all_of(here, None))
+        here_too = ImageFolder(pictures, size=(16, 16))
+        there_too = ImageFolder("gs://pictures", size=(16, 16), store=store)
+        assert names_of(there_too) == names_of(here_too)
+        order = np.random.default_rng(1).permutation(len(here_too)).tolist()
+        assert_equal(batches_of(there_too, order, num_workers=2), batches_of(here_too, order))
+
+
 def test_addresses_of_files_name_their_paths(local: Path) -> None:
     for name in NAMES:
         here, there = made(name, str(local)), made(name, f"file://{local}")
