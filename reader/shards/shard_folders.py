@@ -262,7 +262,8 @@ class StoreFolder(ShardFolder):
     def write(self, name: str, content: bytes) -> None:
         """See ShardFolder. What is there with these bytes stays, since others may read it."""
         if self._nbytes:
-            self._write_journal()
+            self._send_journal()
+        self._uploads.settle(self._key_of(JOURNAL))
         found = self._there.get(name)
         if found is None or found.nbytes != len(content) or self.content(name) != content:
             self._uploads.write(self._key_of(name), content)
@@ -288,10 +289,12 @@ class StoreFolder(ShardFolder):
         self._nbytes += sum(line.get("nbytes", 0) for line in new)
         most = max(_LOGGED_AT_ONCE, self._nbytes // _LOGGED_SHARE)
         if count == len(lines) or len(self._journal) <= most:
-            self._write_journal()
+            self._send_journal()
+        if count == len(lines):  # without it a folder is not known again
+            self._uploads.settle(self._key_of(JOURNAL))
 
-    def _write_journal(self) -> None:
-        self._uploads.write(self._key_of(JOURNAL), bytes(self._journal))
+    def _send_journal(self) -> None:
+        self._uploads.renew(self._key_of(JOURNAL), bytes(self._journal))
         self._nbytes = 0
 
     def _finished(self, wait: bool) -> list[dict[str, Any]]:

@@ -29,19 +29,25 @@ _AT_ONCE = 1000  # ranges, or objects, of a request
 _STATS = {"do": "stats"}
 _CONNECTION = "connection"  # what a thread has of a cache
 
-REMEDIES = {
+_KEYS = {  # that stores take from the environment, by the scheme of addresses
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "http": "store={'default_headers': {'Authorization': ...}}",
+}
+_KEYS |= {"https": _KEYS["http"], "abfs": _KEYS["az"], "abfss": _KEYS["az"]}
+
+REMEDIES = {  # of failures, by their kind
     "missing": "is not there: look at the name, and whether the store lists it",
     "no bucket": "lies in a bucket or container that is not there",
     "refused": (
         "is refused by the store: set the credentials of an account that may read it (such as"
-        " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or pass store={'skip_signature': True} for"
-        " what everybody may read"
+        " {keys}), or pass store={'skip_signature': True} for what everybody may read"
     ),
     "expired": "is refused by the store: the credentials have expired. Get new ones, and go on",
     "no credentials": (
         "needs credentials, and there are none: set those of an account that may read it (such as"
-        " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or pass store={'skip_signature': True} for"
-        " what everybody may read"
+        " {keys}), or pass store={'skip_signature': True} for what everybody may read"
     ),
     "certificate": (
         "has a certificate that is not trusted here: add its authority to those of the machine, or"
@@ -410,6 +416,7 @@ class Store:
         told = str(answer.get("told", ""))
         key, _, rest = told.partition("': ")
         name = f"'{self.root}/{key[1:]}'" if rest else f"'{self.root}'"
+        remedy = remedy.replace("{keys}", _KEYS[self.root.partition(":")[0]])
         return f"{name} {remedy} ({rest or told})"
 
     def _name(self, of: RemoteObject) -> str:

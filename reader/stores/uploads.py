@@ -31,7 +31,11 @@ _REMEDIES = {
     **{kind: REMEDIES[kind] for kind in ("no bucket", "region", "option")},
     "refused": (
         "is refused by the store: set the credentials of an account that may write and delete it,"
-        f" such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; {_REPEAT}"
+        f" such as {{keys}}; {_REPEAT}"
+    ),
+    "no credentials": (
+        "needs credentials, and there are none: set those of an account that may write and delete"
+        f" it, such as {{keys}}; {_REPEAT}"
     ),
     "expired": f"is refused by the store: the credentials have expired. Get new ones; {_REPEAT}",
     "later": (
@@ -99,6 +103,7 @@ class Uploads:
         self._idle: list[Connection] = []
         self._on_way: dict[_Upload, Connection] = {}
         self._begun: deque[_Upload] = deque()  # in their order, with those that are whole
+        self._next: dict[str, bytes] = {}  # contents that follow those on their way, by key
 
     def __enter__(self) -> Uploads:
         """Become the folder's writer.
@@ -140,7 +145,7 @@ class Uploads:
             wait: whether for all that were begun.
         """
         self._settle(0)
-        while wait and self._on_way:
+        while wait and not all(upload.version for upload in self._begun):
             self._settle(None)
         found = []
         while self._begun and self._begun[0].version:
@@ -152,6 +157,20 @@ class Uploads:
         upload = _Upload(key, content)
         self._send(upload)
         while not upload.version:
+            self._settle(None)
+
+    def renew(self, key: str, content: bytes) -> None:
+        """Send what an object holds now, which is sent often, without waiting.
+
+        While an earlier content of it is on its way, the latest one alone is kept to follow:
+        Google's store takes one of each object in a second.
+        """
+        self._next[key] = content
+        self._settle(0)
+
+    def settle(self, key: str) -> None:
+        """Wait until an object is there as `renew` was told last."""
+        while key in self._next or self._is_on_way(key):
             self._settle(None)
 
     # -- messages ------------------------------------------------------------------------------
@@ -212,8 +231,16 @@ class Uploads:
                 self._on_way[upload] = connection
                 return
 
+    def _is_on_way(self, key: str) -> bool:
+        return any(upload.key == key for upload in self._on_way)
+
     def _settle(self, timeout_ms: int | None) -> None:
-        """Take the answers that are there, or come within some time; None: at least one."""
+        """Take the answers that are there, or come within some time; None: at least one.
+
+        Before, what waited for an earlier content of the same object is sent.
+        """
+        for key in [each for each in self._next if not self._is_on_way(each)]:
+            self._send(_Upload(key, self._next.pop(key)))
         waiting = select.poll()
         of = {connection.fileno(): upload for upload, connection in self._on_way.items()}
         for fd in of:
@@ -266,6 +293,7 @@ class Uploads:
             self._lease.close()
         self._lease, self._idle, self._on_way = None, [], {}
         self._begun.clear()
+        self._next.clear()
 
 
 def _user() -> str:

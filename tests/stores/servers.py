@@ -1,4 +1,4 @@
-"""Servers of objects on loopback: SeaweedFS (S3), fake-gcs-server, Azurite and nginx.
+"""Servers of objects on loopback: SeaweedFS (S3, Google's XML), fake-gcs-server, Azurite, nginx.
 
 Imports the standard library, and pytest to skip where a program is not installed. A server belongs
 to the context that starts it. setpriv(1) asks the kernel to kill the server when the thread that
@@ -34,6 +34,7 @@ _STARTS = 3  # of one whose ports may be taken meanwhile
 PUBLIC = "public"  # the name of the bucket that is read without a signature
 ANYBODYS = "anybodys"  # that of the one that is written without one
 _STORES = Path(sys.prefix) / "stores"
+_ROOT = Path(__file__).parents[2]
 _TAIL_CHARS = 2000
 
 
@@ -98,6 +99,7 @@ class S3Server(Server):
     access_key: str = "AKIDOFTESTS"
     secret_key: str = field(default="secret-of-tests", repr=False)
     region: str = "us-east-1"
+    scheme: str = "s3"
 
     def signed(
         self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -133,6 +135,21 @@ class GcsServer(Server):
     def put(self, bucket: str, key: str, body: bytes) -> None:
         target = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key, safe='')}"
         _check(self.request("POST", target, body, {"Content-Type": "application/octet-stream"}))
+
+
+@dataclass
+class GcsXmlServer(Server):
+    """SeaweedFS behind `gcs_xml`; a bucket named `PUBLIC` is read without a token."""
+
+    token: str = field(default="token-of-tests", repr=False)
+    scheme: str = "gs"
+
+    def signed(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Send a request with the token."""
+        headers = {**(headers or {}), "Authorization": f"Bearer {self.token}"}
+        return self.request(method, target, body, headers)
 
 
 @dataclass
@@ -184,8 +201,12 @@ class HttpServer(Server):
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path) -> Iterator[S3Server]:
+def s3_server(folder: Path, is_open: bool = False) -> Iterator[S3Server]:
     """Run SeaweedFS in a folder, which keeps its objects and its log.
+
+    Args:
+        folder: of it.
+        is_open: whether everybody may do everything without a signature.
 
     Raises:
         RuntimeError: it does not answer within 30 s, or ends.
@@ -195,7 +216,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     keys = {"accessKey": server.access_key, "secretKey": server.secret_key}
     owner = {"name": "tests", "credentials": [keys], "actions": ["Admin"]}
     anybodys = [f"Read:{PUBLIC}", f"List:{PUBLIC}", f"Admin:{ANYBODYS}"]
-    anybody = {"name": "anonymous", "actions": anybodys}
+    anybody = {"name": "anonymous", "actions": ["Admin"] if is_open else anybodys}
     (folder / "identities.json").write_text(json.dumps({"identities": [owner, anybody]}))
     (folder / "volumes").mkdir(exist_ok=True)
     # One volume a bucket, where it would make 6.
@@ -250,6 +271,24 @@ def gcs_server(folder: Path) -> Iterator[GcsServer]:
     options += [f"-port={port}", f"-external-url={endpoint}", "-log-level=warn"]
     with running([program, *options], folder, port) as pid:
         yield GcsServer(endpoint, pid)
+
+
+@contextlib.contextmanager
+def gcs_xml_server(folder: Path) -> Iterator[GcsXmlServer]:
+    """Run SeaweedFS in a folder, and Google's XML interface before it, which takes uploads.
+
+    Raises:
+        RuntimeError: one does not answer within 30 s, or ends.
+    """
+    own = folder / "interface"
+    own.mkdir()
+    with s3_server(folder, is_open=True) as s3:
+        (port,) = free_ports(1)
+        server = GcsXmlServer(f"http://127.0.0.1:{port}", s3.pid)
+        argv = [sys.executable, "-m", "tests.stores.gcs_xml", s3.endpoint.partition("//")[2]]
+        argv += [str(port), server.token, PUBLIC]
+        with running(argv, own, port, cwd=_ROOT):
+            yield server
 
 
 @contextlib.contextmanager

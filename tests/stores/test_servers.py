@@ -16,14 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import BOUND_S, Program, open_pid, wait_gone
+from tests.processes import BOUND_S, Program, open_pid, wait_gone, wait_until
 from tests.stores import servers
 from tests.stores.proxy import faulty
-from tests.stores.servers import PUBLIC, Server, azure_server, http_server, s3_server
+from tests.stores.servers import (
+    PUBLIC,
+    Server,
+    azure_server,
+    gcs_xml_server,
+    http_server,
+    s3_server,
+)
 
 pytestmark = pytest.mark.slow
 
-EACH = pytest.mark.parametrize("name", ["s3", "gcs", "azure", "http"])
+EACH = pytest.mark.parametrize("name", ["s3", "gcs", "gcs_xml", "azure", "http"])
 KEY = "a folder/é+~(1).bin"
 
 
@@ -38,8 +45,12 @@ def port_of(server: Server) -> int:
 
 def check_gone(pidfd: int | None, port: int) -> None:
     wait_gone([pidfd], BOUND_S)
-    with socket.socket() as sock:
-        assert sock.connect_ex(("127.0.0.1", port)) != 0
+
+    def is_closed() -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", port)) != 0
+
+    wait_until(is_closed)
 
 
 @EACH
@@ -85,14 +96,19 @@ def test_azure_checks_signatures_but_of_the_public_container(tmp_path: Path) -> 
         check_signatures(server, wrong, f"/{server.account}")
 
 
-def check_signatures(server: Server, wrong: Server, prefix: str) -> None:
+def test_google_s_interface_checks_tokens_but_of_the_public_bucket(tmp_path: Path) -> None:
+    with gcs_xml_server(tmp_path) as server:
+        check_signatures(server, dataclasses.replace(server, token="other"), "", 401)
+
+
+def check_signatures(server: Server, wrong: Server, prefix: str, status: int = 403) -> None:
     for bucket in ("closed", PUBLIC):
         server.make_bucket(bucket)
         server.put(bucket, "key", b"body")
-    assert wrong.get("closed", "key").status == 403
+    assert wrong.get("closed", "key").status == status
     assert server.request("GET", f"{prefix}/closed/key").status in (403, 404)
     assert server.request("GET", f"{prefix}/{PUBLIC}/key").body == b"body"
-    with pytest.raises(OSError, match="refuses it: 403"):
+    with pytest.raises(OSError, match=f"refuses it: {status}"):
         wrong.put("closed", "key", b"other")
 
 
