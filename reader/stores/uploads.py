@@ -217,6 +217,13 @@ class Uploads:
             )
 
     def _send(self, upload: _Upload) -> None:
+        try:
+            self._tell(upload)
+        except BaseException:  # nobody else may have it
+            upload.close()
+            raise
+
+    def _tell(self, upload: _Upload) -> None:
         for attempt in range(_ATTEMPTS):
             try:
                 connection = self._idle.pop() if self._idle else Connection(self._store.cache)
@@ -258,8 +265,8 @@ class Uploads:
                 return
             del self._on_way[upload]
             self._idle.append(connection)
-            upload.version = self._checked(answer)["version"]
             upload.close()
+            upload.version = self._checked(answer)["version"]
 
     def _begin_again(self) -> None:
         """Send all anew by a new process: the one before was killed."""

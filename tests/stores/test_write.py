@@ -239,6 +239,13 @@ def test_of_what_is_renewed_often_the_last_is_sent(
         uploads.settle("a/one")
         assert server.get(bucket, "a/one").body == b"99"
     assert 2 <= proxy.counters().paths[f"/{bucket}/a/one"] < 100  # each is looked at, too
+    proxy.set_rules(Rule("slow_down", path="/a/two"))
+    store.options["timeout"] = 3
+    store = Store(store.root, store.options, CacheUse(ShardCache(), ""))
+    with pytest.raises(ConfigError, match="a/two' could not be written in time"):  # noqa: SIM117
+        with Uploads(store, "a") as uploads:
+            uploads.renew("a/two", b"2")
+            uploads.settle("a/two")
 
 
 # -- a writer that ends -----------------------------------------------------------------------
