@@ -203,9 +203,11 @@ shard-libraries: $(VENV)/.has-test build
 # Libraries that train by our loaders, or show what they do, and are too large for `make test`.
 # Workers on a cluster of Ray: three nodes on this machine.
 IN_CLUSTER := $(VENV)-cluster/bin/python
-$(VENV)-cluster/.has-ray: requirements/ray.txt
+$(VENV)-cluster/.has-ray: requirements/ray.txt requirements/stores.txt
 	$(PYTHON) -m venv $(VENV)-cluster
 	$(IN_CLUSTER) -m pip --disable-pip-version-check install --quiet -r requirements/ray.txt
+	$(IN_CLUSTER) -m pip --disable-pip-version-check install --quiet --upgrade --no-deps \
+		--target $(VENV)-cluster/stores -r requirements/stores.txt
 	@touch $@
 
 cluster: build $(VENV)-cluster/.has-ray

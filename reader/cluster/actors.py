@@ -38,6 +38,10 @@ class Actor(abc.ABC):
         """Return the reference to the result of RemoteWorker.work."""
 
     @abc.abstractmethod
+    def call(self, key: str, data: Any) -> Any:
+        """Return the reference to the result of RemoteWorker.call; `data` may be a reference."""
+
+    @abc.abstractmethod
     def release(self) -> Any:
         """Stop its work for this program; returns a reference to the call, or None."""
 
@@ -72,6 +76,10 @@ class OwnActor(Actor):
     def work(self, tasks: list[tuple[Any, ...]]) -> Any:
         """See Actor."""
         return self._actor.work.remote(tasks)
+
+    def call(self, key: str, data: Any) -> Any:
+        """See Actor."""
+        return self._actor.call.remote(key, data)
 
     def beat(self) -> None:
         """See Actor. Not needed: Ray ends it with this program."""
@@ -119,6 +127,10 @@ class PoolActor(Actor):
     def work(self, tasks: list[tuple[Any, ...]]) -> Any:
         """See Actor."""
         return self._actor.work.remote(self._user, tasks)
+
+    def call(self, key: str, data: Any) -> Any:
+        """See Actor."""
+        return self._actor.call.remote(self._user, key, data)
 
     def beat(self) -> None:
         """See Actor."""

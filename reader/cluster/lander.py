@@ -30,6 +30,7 @@ from reader.cluster.node_files import give_files
 from reader.cluster.pool_worker import BEAT_S, PoolWorker
 from reader.cluster.ray_backend import Ray
 from reader.cluster.remote_worker import RemoteWorker
+from reader.cluster.requests import Request, Requests
 from reader.cluster.sent_config import put_config
 from reader.cluster.watches import Watches
 from reader.errors import ReaderError
@@ -90,6 +91,8 @@ class LanderJob:
                             return
                         if isinstance(order, Kill):
                             lander.kill(order.worker_id)
+                        elif isinstance(order, Request):
+                            lander.request(order, bytes(read_file(*fds)))
                         else:
                             lander.open(order, fds)
                 lander.step()
@@ -163,6 +166,10 @@ class _Cluster:
             return OwnActor(*found)
         return PoolActor(*found, self._backend, self._user)
 
+    def put(self, value: Any) -> Any:
+        """Put a value into the cluster's store; returns its reference."""
+        return self._ray.put(value)
+
     def watches(self, wake: Callable[[], None]) -> Watches:
         """Return the watches of workers on their nodes."""
         return Watches(self._ray, wake)
@@ -217,6 +224,7 @@ class _Lander:
         self._wake = wake
         self._tell = tell
         self._lines: list[Line] = []
+        self._requests = Requests(cluster.put, tell, wake)
         self._begun = time.monotonic()
         self._is_warned = False  # of a full cluster
         self._is_short = False  # workers have waited for space for long
@@ -264,6 +272,11 @@ class _Lander:
         self._lines.append(line)
         self._begun, self._is_warned = time.monotonic(), False
 
+    def request(self, order: Request, call: bytes) -> None:
+        """Pass on what workers are to do beside batches."""
+        if self._cluster.error is None:
+            self._requests.take(order, call, self._lines)
+
     def kill(self, worker_id: int) -> None:
         """Kill the actor of a worker."""
         for line in self._lines:
@@ -302,6 +315,7 @@ class _Lander:
         self._lines = [line for line in self._lines if not line.is_ended]
         self._count_capacity()
         self._count_in_flight()
+        self._requests.step(self._lines)
         self._send()
 
     def _ask_again(self, line: Line, error: NotStarted) -> None:

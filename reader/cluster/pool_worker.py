@@ -65,6 +65,11 @@ class PoolWorker:
             self._seen_ns[user] = self._worked_ns
             return times._replace(others_ns=others_ns), answers
 
+    def call(self, user: str, key: str, data: bytes) -> Any:
+        """Make a call of a program; see RemoteWorker.call."""
+        with self._calling():
+            return self._users[user].call(key, data) if user in self._users else None
+
     def beat(self, user: str) -> None:
         """Note a program's sign of life, and drop programs without one."""
         with self._calling():

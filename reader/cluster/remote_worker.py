@@ -7,13 +7,16 @@ started for it. It stacks batches in its own arena, whose slots Ray copies into 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import sys
 import time
 import uuid
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
@@ -21,6 +24,7 @@ from reader.available_memory import available_bytes
 from reader.cluster.release import release
 from reader.cluster.sent_config import SentConfig
 from reader.errors import ReaderError
+from reader.log import log as _log
 from reader.worker.shared_loops import SharedLoops
 from reader.worker_clock import RunnableClock
 
@@ -103,6 +107,7 @@ class RemoteWorker:
         self._runnable = RunnableClock()
         self._lent: list[weakref.ref[Any]] = []  # arrays that Ray copies after a call has ended
         self._ended_ns = self._stored_ns = 0
+        self._calls: dict[str, Callable[[], Any]] = {}  # which may hold what they opened
 
     def start(self) -> tuple[CallTimes, Place, list[Sent]]:
         """Return its place, and whether the worker could start."""
@@ -131,11 +136,28 @@ class RemoteWorker:
         times = CallTimes(begun_ns, ended_ns, computed_ns, runnable_ns, stored_ns)
         return times, self._answers()
 
+    def call(self, key: str, data: bytes) -> Any:
+        """Make a call that is pickled, and return its result; None: it failed.
+
+        It is kept until the next one of the same key.
+        """
+        try:
+            call = pickle.loads(data)
+            found = call()
+        except Exception as error:
+            if is_interrupt(error):
+                raise
+            _log.debug("a call was not made: %r", error)
+            return None
+        self._calls[key] = call
+        return found
+
     def _note_stored(self, _: Any) -> None:
         self._stored_ns = time.monotonic_ns()
 
     def close(self) -> None:
         """Stop working for the loader; the process may work for others."""
+        self._calls.clear()
         self._arena.stop()
         self._loops.close_stopped()
         self._arena.close()

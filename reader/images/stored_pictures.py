@@ -84,6 +84,8 @@ class StoredPictures:
 
     def expect(self, indices: Sequence[int], begins: bool) -> None:
         """Have pictures that come next fetched, as far as there is room. See `Files.expect`."""
+        if self._files.are_read_elsewhere:  # else each machine would fetch those of all
+            return
         files = [self._file(self._samples[index][0], index) for index in indices]
         groups = [files[place : place + _GROUP] for place in range(0, len(files), _GROUP)]
         self._files.expect(groups, [], begins)

@@ -8,6 +8,7 @@ while, and read again without asking.
 from __future__ import annotations
 
 import bisect
+import functools
 import importlib.util
 import json
 import mmap
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
+from reader.stores.elsewhere import elsewhere
 from reader.stores.messages import COUNTER, receive, send
 from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
@@ -299,8 +301,13 @@ class Store:
         begins: bool,
     ) -> None:
         """Tell in which order objects will be read. See `Future.tell`, and `Files.expect`."""
-        message = {"do": "order", "name": name, "objects": objects, "groups": groups, "then": then}
-        self._asked({**message, "begins": begins})
+        readers = elsewhere(CacheUse(self.cache, self.use))
+        for each in readers:  # where nobody reads nothing is to be fetched
+            call = functools.partial(self.order, name, objects, groups, then, begins)
+            each.tell(f"order {self.identity}", call)
+        if not readers:
+            message = {"do": "order", "name": name, "objects": objects, "groups": groups}
+            self._asked({**message, "then": then, "begins": begins})
 
     def stats(self) -> dict[str, Any]:
         """Return what was fetched and kept by the process, for all who use the cache."""
@@ -417,7 +424,7 @@ class Store:
         key, _, rest = told.partition("': ")
         name = f"'{self.root}/{key[1:]}'" if rest else f"'{self.root}'"
         remedy = remedy.replace("{keys}", _KEYS[self.root.partition(":")[0]])
-        return f"{name} {remedy} ({rest or told})"
+        return f"{name} {remedy} ({rest or told}){self.cache.machine}"
 
     def _name(self, of: RemoteObject) -> str:
         return f"{self.root}/{of.key} {of.version}"

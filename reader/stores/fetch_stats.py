@@ -6,9 +6,11 @@ waits for none longer than a second.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from reader.data.wrapped import own_of_all
+from reader.stores.elsewhere import counts_elsewhere
 from reader.stores.shard_cache import CacheUse, counts_of
 
 __all__ = ["fetch_stats", "stats_of", "uses_of"]
@@ -34,15 +36,14 @@ def uses_of(dataset: Any) -> list[CacheUse]:
 
 
 def stats_of(uses: list[CacheUse]) -> dict[str, Any] | None:
-    """Return the summed counts of some uses, those of each process once; None: there are none."""
+    """Return the summed counts of some uses, those of each process once; None: there are none.
+
+    Those of processes on other machines are among them.
+    """
     if not uses:
         return None
-    names: dict[str, list[str]] = {}
-    caches = {}
-    for use in uses:
-        names.setdefault(use.cache.place, []).append(use.name)
-        caches[use.cache.place] = use.cache
-    told = [counts_of(cache, sorted(names[place])) for place, cache in caches.items()]
+    there = counts_elsewhere(uses, functools.partial(counts_here, uses))
+    told = list({**there, **counts_here(uses)}.values())
     sums: dict[str, Any] = {
         name: sum(each.get(name, 0) for each in told) for name in (*_OF_PROCESSES, *_OF_READERS)
     }
@@ -51,3 +52,14 @@ def stats_of(uses: list[CacheUse]) -> dict[str, Any] | None:
         for kind, count in each.get("errors", {}).items():
             errors[kind] = errors.get(kind, 0) + count
     return {**sums, "errors": errors, "is_running": all(each["is_running"] for each in told)}
+
+
+def counts_here(uses: list[CacheUse]) -> dict[str, dict[str, Any]]:
+    """Return the counts of some uses by the processes of this machine that fetch, by their ids."""
+    names: dict[str, list[str]] = {}
+    caches = {}
+    for use in uses:
+        names.setdefault(use.cache.place, []).append(use.name)
+        caches[use.cache.place] = use.cache
+    told = {place: counts_of(cache, sorted(names[place])) for place, cache in caches.items()}
+    return {counts.get("id", place): counts for place, counts in told.items()}

@@ -223,6 +223,11 @@ class Files:
             begins: whether an epoch begins with them; else it goes on.
         """
 
+    @property
+    def are_read_elsewhere(self) -> bool:
+        """Whether workers on other machines read them."""
+        return False
+
     def fetch(self, wanted: Iterable[tuple[StoredFile, Sequence[tuple[int, int]]]]) -> None:
         """Have bytes fetched together that are read next: where they begin and end in files.
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.client import Ranges, RemoteObject, Store, store_options
+from reader.stores.elsewhere import elsewhere
 from reader.stores.files import Files, OpenBytes, StoredBytes, StoredFile
 from reader.stores.listing import keep_listing, kept_listing, place_of
 from reader.stores.paths import by_number, expanded
@@ -370,6 +371,11 @@ class RemoteFiles(Files):
     def fetch_stats(self) -> dict[str, Any]:
         """See Files."""
         return Store("", {}, self.use).stats()
+
+    @property
+    def are_read_elsewhere(self) -> bool:
+        """See Files."""
+        return bool(elsewhere(self.use))
 
     def expect(
         self, groups: list[list[StoredFile]], then: list[list[StoredFile]], begins: bool = True

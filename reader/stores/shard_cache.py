@@ -1,7 +1,7 @@
 """Where the bytes of stores are kept on this machine, and the process that fetches them.
 
 Imports the files and the checks. A cache is an option: it has no bytes, and can be pickled. Its
-process is found by a file that it has locked: in the folder of the cache, or in memory.
+process is found by a file in the cache's folder, which it has locked, or by the name of its socket.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class ShardCache:
     Args:
         path: of a folder on a disk of this machine, where bytes are kept for later runs, too. It is
             made if it is not there, and each user has a folder of their own in it. None: bytes are
-            kept in memory, for the processes of one training.
+            kept in memory, for the processes of one training. Workers on other machines have such a
+            folder, or memory, of their machine.
         limit: how many bytes are kept at most, such as "200GB". None: half of what is free on the
-            disk; or a quarter of the memory that is available, and 4 GiB at most.
+            machine's disk; or a quarter of the memory that is available, and 4 GiB at most.
         ahead: how many bytes are fetched before they are asked for, in the order in which they will
             be read: a number of bytes, such as "2GB", kept to within 8 MiB, at most `limit`; 0:
             none. "auto": as many as fit while nothing goes for them; then the group of shards that
@@ -84,14 +85,12 @@ class ShardCache:
                 f"limit must be {_LEAST >> 20} MiB or more, got {got(limit)}: so much is on its way"
                 " at once"
             )
-        self._folder: str | None = None
-        self._lock, self._name = "", f"reader-fetcher-{secrets.token_hex(8)}"
-        self._fd = -1
+        self._name, self._host = f"reader-fetcher-{secrets.token_hex(8)}", socket.gethostname()
         self._threads = threading.local()
-        if self.path is not None:
-            self._folder = os.path.join(self.path, f"user-{os.getuid()}")  # noqa: PTH118
+        self._folder = _folder_in(self.path)
+        if self._folder is not None:
             self._check_folder()
-        self.limit = given or self._usual_limit()
+        self.limit = given or _usual_limit(self._folder)
         self.ahead = _as_ahead(ahead, self.limit)
         self._said = {"limit": given, "ahead": None if ahead == _AUTO else self.ahead}
         self._is_told = path is None  # that another limit holds: memory is this training's own
@@ -109,7 +108,7 @@ class ShardCache:
 
     def _refusal(self, error: OSError) -> str:
         """Return what is to be done about a folder that cannot be used."""
-        text = f"path='{self.path}' cannot be used: {error}. "
+        text = f"path='{self.path}' cannot be used{self.machine}: {error}. "
         owner, own = _owner_of(self._folder or ""), os.getuid()
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"{text}Free some of its disk, or pass a folder of another one"
@@ -120,16 +119,16 @@ class ShardCache:
             )
         return f"{text}Pass a folder of a disk of this machine that you may write to"
 
-    def _usual_limit(self) -> int:
-        if self._folder is None:
-            return max(_LEAST, min(_MOST_IN_MEMORY, available_bytes() // 4))
-        found = os.statvfs(self._folder)
-        return max(_LEAST, found.f_bavail * found.f_frsize // 2)
-
     @property
     def place(self) -> str:
         """What names the cache on this machine: its folder, or a name for its memory."""
         return self._folder or self._name
+
+    @property
+    def machine(self) -> str:
+        """The name of this machine, if it is another one than that of the trainer; else ""."""
+        host = socket.gethostname()
+        return f" on {host}" if host != self._host else ""
 
     # -- the process ---------------------------------------------------------------------------
 
@@ -155,19 +154,13 @@ class ShardCache:
             threading.Event().wait(_PAUSE_S)  # another process is starting it
 
     def _lock_path(self) -> str:
-        """Return the path of the file that the process locks."""
-        if self._folder is not None:
-            path = os.path.join(self._folder, _LOCK)  # noqa: PTH118
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            os.close(os.open(path, flags, 0o600))
-            return path
-        with contextlib.suppress(OSError):
-            if f"memfd:{self._name}" in os.readlink(self._lock):  # noqa: PTH115
-                return self._lock
-        # of this process, or of one on another machine, whose memory is not here
-        self._fd = os.memfd_create(self._name, os.MFD_CLOEXEC)
-        self._lock = f"/proc/{os.getpid()}/fd/{self._fd}"
-        return self._lock
+        """Return the path of the file that the process locks; in memory the name of its socket."""
+        if self._folder is None:
+            return self._name
+        path = os.path.join(self._folder, _LOCK)  # noqa: PTH118
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        os.close(os.open(path, flags, 0o600))
+        return path
 
     def _compare(self, said: dict[str, Any]) -> None:
         """Warn, once, of options that differ from those of the process that runs."""
@@ -197,6 +190,8 @@ class ShardCache:
 
         None: another one has come first, or somebody has killed it.
         """
+        limit = self._said["limit"] or _usual_limit(self._folder)  # of this machine
+        ahead = None if self.ahead == _AUTO else min(int(self.ahead), limit)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = {
             # the last: a program that others run, such as a profile, may lack the folder of this
@@ -204,8 +199,8 @@ class ShardCache:
             "first": theirs.fileno(),
             "lock": lock,
             "folder": self._folder,
-            "limit": self.limit,
-            "ahead": None if self.ahead == _AUTO else self.ahead,
+            "limit": limit,
+            "ahead": ahead,
         }
         errors = os.memfd_create("reader-errors", os.MFD_CLOEXEC)
         process = None
@@ -248,31 +243,43 @@ class ShardCache:
         return ours
 
     def _not_there(self, lock: str) -> str:
+        if self._folder is None:
+            return (
+                "the process that fetches for a cache in memory does not answer: a process of"
+                f" another user may have its name, '{lock}'. Pass ShardCache(path)"
+            )
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
         try:
             return (
-                f"the process that fetches for the cache '{self.path or 'in memory'}' does not"
-                f" answer: {holder_of(fd)} holds its lock. Is the folder on a disk of this machine,"
-                " and not of another container's network?"
+                f"the process that fetches for the cache '{self.path}' does not answer:"
+                f" {holder_of(fd)} holds its lock. Is the folder on a disk of this machine, and not"
+                " of another container's network?"
             )
         finally:
             os.close(fd)
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._folder is None:
-            self._lock_path()
-        state = {**self.__dict__, "_fd": -1}
+        state = dict(self.__dict__)
         del state["_threads"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._threads = threading.local()
+        self._folder = _folder_in(self.path)  # of this machine's user
 
-    def __del__(self) -> None:
-        fd = getattr(self, "_fd", -1)
-        if fd >= 0 and self._lock.startswith(f"/proc/{os.getpid()}/"):
-            os.close(fd)
+
+def _folder_in(path: str | None) -> str | None:
+    """Return this user's folder in that of a cache."""
+    return None if path is None else os.path.join(path, f"user-{os.getuid()}")  # noqa: PTH118
+
+
+def _usual_limit(folder: str | None) -> int:
+    """Return how many bytes a cache keeps on this machine that was told no limit."""
+    if folder is None:
+        return max(_LEAST, min(_MOST_IN_MEMORY, available_bytes() // 4))
+    found = os.statvfs(folder)
+    return max(_LEAST, found.f_bavail * found.f_frsize // 2)
 
 
 def connected(cache: ShardCache) -> socket.socket:
@@ -321,7 +328,7 @@ def counts_at(
     """Return the counts of the process that has a lock; None: none answers within a second.
 
     Args:
-        lock: the path of the file.
+        lock: the path of the file; in memory the name of its socket.
         folder: of the cache; None: it is in memory.
         uses: the names of those whose reads are counted; None: of all.
     """
@@ -338,10 +345,12 @@ def _running_at(
     lock: str, folder: str | None, patience_s: float | None = None
 ) -> tuple[socket.socket, dict[str, Any]] | None:
     """Return a connection to the process that has a lock, and what it says; None: none runs."""
-    try:
-        said = json.loads(Path(lock).read_bytes() or b"{}")
-    except (OSError, ValueError):
-        return None
+    said: Any = {"address": lock}
+    if folder is not None:
+        try:
+            said = json.loads(Path(lock).read_bytes() or b"{}")
+        except (OSError, ValueError):
+            return None
     if not isinstance(said, dict) or not isinstance(said.get("address"), str):
         return None
     found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

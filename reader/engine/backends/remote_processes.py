@@ -9,8 +9,11 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import threading
+import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
@@ -18,23 +21,30 @@ from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
 from reader.cluster.line import Capacity, Ended, InFlight, LaunchRequest, Started
 from reader.cluster.ray_backend import Ray
+from reader.cluster.requests import Answer, Request
 from reader.engine.backends.worker_processes import WorkerProcesses
-from reader.errors import InternalError
+from reader.errors import InternalError, ReaderError
 from reader.processes.handle import RemoteHandle, is_readable
 from reader.processes.process import InheritedFd
 from reader.processes.remote_config import RemoteConfig, pickle_remote
 from reader.processes.shared_process import Control, Stop
 from reader.processes.template import memory_file
+from reader.stores.elsewhere import Elsewhere, begin_elsewhere, end_elsewhere
+from reader.stores.fetch_stats import uses_of
 from reader.worker.loop import WorkerConfig
 
 __all__ = ["RemoteProcesses"]
 
 _GRACE_S = 0.4  # for the lander, which runs no user code, to end its actors
 _LANDER = 0  # its number among the processes
+_PATIENCE_S, _PAUSE_S = 1.0, 0.01  # for answers of workers
 _MOST_NBYTES = 4096  # of the text about an end: less than a pipe takes at once
 
 
-class RemoteProcesses(WorkerProcesses):
+_pause = threading.Event()
+
+
+class RemoteProcesses(WorkerProcesses, Elsewhere):
     """The lander and the pipes of its workers; see Processes.
 
     Args:
@@ -63,6 +73,9 @@ class RemoteProcesses(WorkerProcesses):
         self._wanted: int | None = None
         self._ends: dict[int, Ended] = {}  # of workers that were reaped
         self._landers: dict[int, BaseProcess] = {}  # by worker
+        self._told: dict[str, bytes] = {}  # calls that each worker makes, by key
+        self._answers: dict[str, dict[str, Any]] = {}  # of calls: by key and node
+        self._asked = self._answered = 0
 
     def open(
         self,
@@ -73,6 +86,7 @@ class RemoteProcesses(WorkerProcesses):
         """Prepare to start workers."""
         self._makes_stale = config.makes_stale
         self._has_parts = config.stream is not None
+        begin_elsewhere(uses_of(config.dataset), self)
         sent = self._sent = pickle_remote(config)
         with interrupt_after():
             self._config_fd = memory_file("reader-config", sent.data)
@@ -131,6 +145,31 @@ class RemoteProcesses(WorkerProcesses):
             raise
         control.theirs.close()
         self._control = control
+        for key, data in self._told.items():
+            _send(control, Request(key), data)
+
+    # -- calls of workers, beside batches --------------------------------------------------------
+
+    def tell(self, key: str, call: Callable[[], Any]) -> None:
+        """See Elsewhere."""
+        data = pickle.dumps(call, 5)
+        with self.lock:
+            self._told[key] = data
+            if self._control is not None:
+                _send(self._control, Request(key), data)
+
+    def ask(self, key: str, call: Callable[[], Any]) -> list[Any]:
+        """See Elsewhere."""
+        control = self._control
+        if control is not None:
+            self._asked += 1
+            number, end = self._asked, time.monotonic() + _PATIENCE_S
+            if _send(control, Request(key, number), pickle.dumps(call, 5)):
+                self._hear()
+                while self._answered < number and time.monotonic() < end:
+                    _pause.wait(_PAUSE_S)
+                    self._hear()
+        return list(self._answers.get(key, {}).values())
 
     def has_ended(self, worker_id: int) -> bool:
         """Whether a worker has ended."""
@@ -204,12 +243,17 @@ class RemoteProcesses(WorkerProcesses):
 
     def _hear(self) -> None:
         """Note the messages of the lander."""
-        told: Capacity | InFlight | Started
+        told: Answer | Capacity | InFlight | Started
         for told in () if self._control is None else self._control.heard():
             if isinstance(told, Capacity):
                 self._capacity = told.num_workers
             elif isinstance(told, InFlight):
                 self._wanted = told.tasks
+            elif isinstance(told, Answer):
+                if told.value is not None:
+                    self._answers.setdefault(told.key, {})[told.node] = told.value
+                if not told.left:
+                    self._answered = max(self._answered, told.number)
             else:
                 self._remote[told.worker_id].note_start(told.host, told.pid)
 
@@ -225,6 +269,7 @@ class RemoteProcesses(WorkerProcesses):
 
     def close(self) -> None:
         """Close the descriptors."""
+        end_elsewhere(self)
         super().close()
         if self._control is not None:
             self._control.close()
@@ -236,3 +281,15 @@ class RemoteProcesses(WorkerProcesses):
                 os.close(fd)
         self._pipes.clear()
         self._words_fd = self._config_fd = -1
+
+
+def _send(control: Control, order: Request, call: bytes) -> bool:
+    """Send the lander a request with its call; False: it does not read, or has ended."""
+    fd = memory_file("reader-call", call)
+    try:
+        control.send(order, [fd])
+    except ReaderError:
+        return False
+    finally:
+        os.close(fd)
+    return True

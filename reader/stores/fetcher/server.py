@@ -52,18 +52,31 @@ async def serve(
 
     Args:
         first: the connection of who has started this process.
-        lock: the path of the file that says where it listens, which is locked as long as it runs.
+        lock: the path of the file that says where it listens, which is locked as long as it runs;
+            in memory the name of the socket by which it listens.
         folder: of the cache; None: bytes are kept in memory.
         limit: of the cache, in bytes.
         ahead: how many bytes are fetched ahead at most; None: as many as fit.
     """
-    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW * (folder is not None))
+    if folder is None:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            listening.bind(f"\0{lock}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            send(first, {"is_other": True})  # another one has come first
+            return
+        listening.listen(_BACKLOG)
+        await _serve(first, listening, _Server(None, limit, ahead))
+        return
+    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise
-        send(first, {"is_other": True})  # another one has come first
+        send(first, {"is_other": True})
         return
     try:
         listening, address = _listening(folder)
@@ -76,6 +89,16 @@ async def serve(
         send(first, {"failure": f"{error.strerror}: {error.filename or lock}"})
         return
     try:
+        await _serve(first, listening, server)
+    finally:
+        os.ftruncate(fd, 0)
+        with contextlib.suppress(OSError):
+            Path(folder, address).unlink()
+
+
+async def _serve(first: socket.socket, listening: socket.socket, server: _Server) -> None:
+    """Serve who comes, until nobody is there."""
+    try:
         server.welcome(first)
         send(first, {"is_other": False})
         loop = asyncio.get_running_loop()
@@ -84,21 +107,12 @@ async def serve(
         loop.remove_reader(listening)
         await server.release_leases()
     finally:
-        os.ftruncate(fd, 0)
-        if folder is not None:
-            with contextlib.suppress(OSError):
-                Path(folder, address).unlink()
         server.close()
 
 
-def _listening(folder: str | None) -> tuple[socket.socket, str]:
-    """Return a listening socket, and its name in the folder, or that the kernel gave it."""
+def _listening(folder: str) -> tuple[socket.socket, str]:
+    """Return a listening socket, and its name in the folder."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    if folder is None:
-        listening.bind("")
-        name = listening.getsockname()
-        listening.listen(_BACKLOG)
-        return listening, name[1:].decode("ascii")
     for each in Path(folder).glob(f"{_SOCKET}*"):  # of earlier processes: this one has the lock
         each.unlink()
     found = f"{_SOCKET}{os.urandom(6).hex()}"
@@ -153,6 +167,7 @@ class _Server:
 
     def __init__(self, folder: str | None, limit: int, ahead: int | None) -> None:
         self.ended = asyncio.Event()
+        self._id = os.urandom(8).hex()  # of all machines
         self._future = Future()
         self._kept = KeptBytes(folder, limit, self._future.distance)
         self._transfers = Transfers(self._kept, self._future, ahead)
@@ -533,6 +548,7 @@ class _Server:
             "errors": dict(self._failures),
             "ahead": self._kept.ahead_nbytes,
             **{name: getattr(self._kept, name) for name in ("nbytes", "limit", "evicted")},
+            "id": self._id,
             "pid": os.getpid(),
             "users": sorted({process_of(each.connection) for each in self._clients} - {0}),
         }
