@@ -385,7 +385,11 @@ class _Lander:
         """Return a line whose actor can do tasks for lines without an actor yet."""
         if self._job.has_parts or (self._job.takes_turns and not self._is_short):
             return None
-        return lender(line for line in self._lines if line.is_started and self._may_send(line))
+        return lender(
+            line
+            for line in self._lines
+            if line.is_started and line.gone is None and self._may_send(line)
+        )
 
     def _in_flight_nbytes(self) -> int:
         return sum(line.in_flight_nbytes for line in self._lines)

@@ -147,6 +147,7 @@ class Line:
         load: how many calls its actor has, of all lines.
         pace: its Pace.
         is_told: whether its start was reported to the trainer.
+        gone: why its actor does no more tasks, as another line has seen; None: it does.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class Line:
         self._starting: Reply | None = None
         self.is_ended = False
         self.is_started = self.is_told = False
+        self.gone: BaseException | None = None
         slots = min(order.keep_slots, FACTOR + _SPARE) if order.is_paced else order.keep_slots
         self.channel = WorkerChannel(
             Arena.attach(arena), order.worker_id, self._bell, slots, available_bytes
@@ -308,6 +310,8 @@ class Line:
         Raises:
             NotStarted: the actor was gone before it started.
         """
+        if self.gone is not None:
+            raise self.gone
         if self._starting is not None and self._starting.has_come:
             starting, self._starting = self._starting, None
             if (error := starting.error) is None:
@@ -325,6 +329,9 @@ class Line:
                 raise NotStarted(f"{type(error).__name__}: {error}")
         while self.calls and self.calls[0].reply.has_come:
             call = self.calls[0]
+            if (gone := call.reply.error) is not None:
+                call.maker.gone = gone  # if it is another line's it may have no call of its own
+                raise gone
             times, answers = call.reply.result()
             self.calls.popleft()
             call.maker.end_call()
