@@ -107,8 +107,8 @@ class Engine(Finalized):
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         if policy.batch.make_adapter is None:
             check_places(config.framework, config.places)
-        order = config.sampler, config.batch_sampler
-        check_padding(config.dataset, *order, own_attribute(order[1], "sampler"))
+        inner = own_attribute(batch_sampler, "sampler")
+        check_padding(config.dataset, sampler, batch_sampler, inner)
         if _draws_nothing(config):
             config = dataclasses.replace(config, seed_globals=False)
         self.config = config

@@ -49,6 +49,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "reader/formats/token_file.py": (1, "numpy.load with allow_pickle=False"),
     "reader/engine/backends/inline.py": (1, OWN),
     "reader/engine/backends/process_pool.py": (1, WORKER),
+    "reader/cluster/remote_worker.py": (1, CLUSTER),
     "reader/engine/backends/remote_processes.py": (1, CLUSTER),
     "reader/engine/worker_cursors.py": (1, WORKER),
     "reader/exceptions/exception_codec.py": (3, WORKER),
