@@ -163,7 +163,7 @@ def both(
 
 def _runs_acts(item: pytest.Item) -> bool:
     module = getattr(item, "module", None)
-    names = ("check_same", "check_same_result", "check_same_text")
+    names = ("check_same", "check_same_result")
     checks = (getattr(module, name, None) for name in names)
     return any(getattr(each, "__module__", "") == "tests.peers.torch_parity" for each in checks)
 

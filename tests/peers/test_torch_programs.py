@@ -7,6 +7,7 @@ ships. Each program runs in a process of its own, where `DataLoader` is one or t
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -14,8 +15,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
-from tests.peers.torch_parity import check_same_text
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 100.0
@@ -94,12 +93,6 @@ LIGHTNING = """
         return Trainer(default_root_dir=folder, accelerator="cpu", devices=1, logger=False,
                        enable_progress_bar=False, enable_model_summary=False, **options)
 
-    def rounded(told):
-        # 4 digits of numbers: the last ones differ by processors
-        if isinstance(told, (list, tuple)):
-            return [rounded(each) for each in told]
-        return float(f"{told:.4g}") if isinstance(told, float) else told
-
     def main(folder):
         seed_everything(1, verbose=False)
         models = [Model() for _ in range(4)]
@@ -118,7 +111,7 @@ LIGHTNING = """
         last.fit(models[3], train, validate)
         told = last.predict(models[3], validate)
         weights = [model.layer.weight.tolist() for model in models]
-        print(json.dumps(rounded([saved, told, weights, [model.seen for model in models]])))
+        print(json.dumps([saved, told, weights, [model.seen for model in models]]))
 
     with tempfile.TemporaryDirectory() as folder:
         main(folder)
@@ -177,4 +170,5 @@ def test_script_that_accelerate_ships_passes_with_our_loader(
 @pytest.mark.timeout(240)
 def test_lightning_trains_validates_saves_resumes_and_predicts_the_same(tmp_path: Path) -> None:
     ours = run(tmp_path, LIGHTNING, OURS, "2")
-    check_same_text(ours, lambda: run(tmp_path, LIGHTNING, TORCH, "2"))
+    # not as recorded: the last digits of numbers differ by processors
+    assert json.loads(ours) == json.loads(run(tmp_path, LIGHTNING, TORCH, "2"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections.abc
 import gc
-import json
 import random
 import warnings
 from collections.abc import Callable
@@ -110,16 +109,6 @@ def check_same_result(act: Act, theirs_of: Any, ours_of: Any) -> None:
     assert theirs.error is None, theirs.error
     assert ours.error is None, ours.error
     assert ours.result == theirs.result
-
-
-def check_same_text(ours: str, make_theirs: Callable[[], str]) -> None:
-    """A program gave with ours what it gives with PyTorch's loader. Recorded as above."""
-    acts = recorded.acts
-    if acts.is_believed and acts.have(ours):
-        return
-    theirs = make_theirs()
-    acts.tell(theirs)
-    assert json.loads(ours) == json.loads(theirs)
 
 
 def check_same_error(act: Act, text: str) -> None:
