@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
-	@echo "make test     build, check, tests, those of tools, package, small demo: 8 minutes at most"
+	@echo "make test     build, check, tests, those of tools, package, small demo: a quarter of an hour"
 	@echo "make quick    tests alone, without the slow ones    (ARGS=... goes to pytest)"
 	@echo "make evidence peers run again: their defects, and what was compared with their record"
 	@echo "make image-programs  what make evidence makes image files with: ImageMagick, ffmpeg, ... (Debian, as root)"
