@@ -20,7 +20,6 @@ from reader.data.iterable import is_iterable_dataset
 from reader.data.shard_order import shuffled_sampler
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
-from reader.engine.undivided import warn_if_undivided
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import shown
 from reader.observe.face import ObservedFace
@@ -174,8 +173,6 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
     [3 4 5] [ 9 16 25]
     """
 
-    _is_begun = False
-
     @names_arguments(_ELSEWHERE)
     def __init__(
         self,
@@ -233,6 +230,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         if config.auto[0]:
             self.num_workers = as_auto("num_workers", num_workers, backend)
         self._engine = Engine(config, Policy(), sampler, batch_sampler)
+        self._engine.tells_undivided = True
 
     if TYPE_CHECKING:
 
@@ -243,12 +241,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
     else:
 
         def __iter__(self):
-            batches = iter(self._engine)
-            if not self._is_begun:
-                self._is_begun = True
-                samplers = self.sampler, self.batch_sampler
-                warn_if_undivided(self._engine.config, batches.epoch.progress, *samplers)
-            return batches
+            return iter(self._engine)
 
         def __class_getitem__(cls, kinds):
             """Return the class for `DataLoader[Sample]` too, on a Python without defaults."""

@@ -46,6 +46,7 @@ from reader.engine.state import LoaderState, ResumePoint, batches_of
 from reader.engine.stream_source import StreamSource
 from reader.engine.supervisor import Supervisor
 from reader.engine.task_source import TaskSource
+from reader.engine.undivided import warn_if_undivided
 from reader.engine.worker_cursors import WorkerCursors
 from reader.errors import ConfigError, ReaderError, got
 from reader.exceptions.user_error import as_user_error
@@ -128,6 +129,7 @@ class Engine(Finalized):
             else PoolCache(config, self._policy, base_seed, active)
         )
         self.is_ended = is_inline  # nothing to finalize
+        self.tells_undivided = False  # with its first epoch, where ranks read all samples
         # threads share the global random state: a worker seeds it only while the consumer waits
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
@@ -226,6 +228,10 @@ class Engine(Finalized):
             start = self._state.start()
             opened = self._open_grown if start.lengths else self._open
             batches = opened(self._next_epoch, start)
+            if self.tells_undivided:  # before the position counts as taken: it may be interrupted
+                self.tells_undivided = False
+                own = self.sampler, self.batch_sampler
+                warn_if_undivided(self.config, batches.epoch.progress, *own)
         except ImportError:
             check_interpreter()
             raise

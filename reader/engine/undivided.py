@@ -68,7 +68,7 @@ def _warn_of_dataset(config: LoaderConfig, ranks: Ranks) -> None:
         " the ranks. Pass sampler=reader.DistributedSampler(dataset), whose shuffle= is True by"
         " default, in the place of shuffle. If the dataset has this rank's samples alone, or each"
         f" rank is to read all, say so by sampler=reader.DistributedSampler(dataset, {own})",
-        stacklevel=4,
+        stacklevel=_level_of_loop(),
     )
 
 
@@ -78,7 +78,7 @@ def _warn_of_sampler(name: str, ranks: Ranks) -> None:
         f" itself: this is {ranks}. Pass a reader.DistributedSampler or"
         " reader.DistributedBatchSampler; or give the sampler that divides by itself an attribute"
         " num_replicas, which says so",
-        stacklevel=4,
+        stacklevel=_level_of_loop(),
     )
 
 

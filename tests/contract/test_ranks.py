@@ -313,3 +313,26 @@ def test_a_warning_of_the_end_made_an_error_loses_no_batch() -> None:
             found += batch.tolist()
     assert found == list(range(1, 23, 2))
     assert list(batches) == []
+
+
+@pytest.mark.usefixtures("rank_1")
+def test_a_position_is_kept_where_the_first_warning_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loader = reader.DataLoader(Items(40, even="drop"), batch_size=4)
+    batches = iter(loader)
+    found = [next(batches), next(batches)]
+    state = loader.state_dict()
+    del batches
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    resumed = reader.DataLoader(Items(40, even="drop"), batch_size=4)
+    resumed.load_state_dict(state)
+    with monkeypatch.context() as patched:
+        patched.setattr("reader.engine.engine.warn_if_undivided", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            iter(resumed)
+    found += resumed
+    assert [number for batch in found for number in batch.tolist()] == list(range(1, 40, 2))
