@@ -423,7 +423,8 @@ class Store:
         told = str(answer.get("told", ""))
         key, _, rest = told.partition("': ")
         name = f"'{self.root}/{key[1:]}'" if rest else f"'{self.root}'"
-        remedy = remedy.replace("{keys}", _KEYS[self.root.partition(":")[0]])
+        keys = _KEYS.get(self.root.partition(":")[0], "its keys")  # of a cache's own there are none
+        remedy = remedy.replace("{keys}", keys)
         return f"{name} {remedy} ({rest or told}){self.cache.machine}"
 
     def _name(self, of: RemoteObject) -> str:
