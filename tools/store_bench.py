@@ -41,9 +41,9 @@ from tools.shard_bench import library_of
 from tools.turns import Report, command_line, grid, in_turns, medians
 
 WORKERS = 2
-SAMPLES, SAMPLE_NBYTES, TOKENS = 3_000, 100_000, 100_000
+SAMPLES, SAMPLE_NBYTES, TOKENS = 3_000, 100_000, 300_000
 BATCHES = {"samples": 32, "tokens": 256}
-_WINDOWS = {32: "200MB", 256: "128MB"}  # by the batches' size: a part of each set
+_WINDOWS = {32: "200MB", 256: "128MB"}  # by the batches' size: a group is a part of each set
 _OVER_HTTP = ("reader", "WebDataset")
 ROUND_TRIP_MS, BANDWIDTH = 30, 100e6
 _PR_SET_CHILD_SUBREAPER = 36

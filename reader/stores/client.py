@@ -14,7 +14,7 @@ import json
 import mmap
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
@@ -325,7 +325,40 @@ class Store:
         """
         if end < 0:
             end = self.fetch([(of, [(begin, end)])], is_near=True)[of]
-        name, parts, at = self._name(of), [], begin
+        (found,) = self.parts(of, [(begin, end)], is_near)
+        return found
+
+    def parts(
+        self, of: RemoteObject, ranges: Iterable[tuple[int, int]], is_near: bool = False
+    ) -> Iterator[bytes]:
+        """Yield the bytes of an object from where each range begins to where it ends. See `read`.
+
+        Args:
+            of: the object.
+            ranges: best such that were fetched together.
+            is_near: whether others beside them will be wanted.
+        """
+        name, connection, nbytes = self._name(of), self._connection(), 0
+        try:
+            for begin, end in ranges:
+                piece = connection.held(name, begin)
+                if piece is not None and end <= piece.end:
+                    found = piece.read(begin, end - begin)
+                else:  # several pieces have it, or none yet
+                    found = b"".join(self._pieces(of, begin, end, is_near))
+                    connection = self._connection()
+                if len(found) != end - begin:
+                    at, what = begin + len(found), f"'{self.root}/{of.key}'"
+                    raise DatasetError(f"{what} was given without its bytes at {at:,}")
+                nbytes += len(found)
+                yield found
+        finally:
+            if nbytes:
+                connection.note_read(self, nbytes)
+
+    def _pieces(self, of: RemoteObject, begin: int, end: int, is_near: bool) -> Iterator[bytes]:
+        """Yield bytes as the pieces have them, which are fetched where they are not here."""
+        name, at = self._name(of), begin
         while at < end:
             piece = self._connection().held(name, at)
             if piece is None:
@@ -333,15 +366,9 @@ class Store:
                 piece = self._connection().held(name, at)
                 if piece is None:  # it was too much to be kept at once
                     raise DatasetError(f"'{self.root}/{of.key}' was not given from {at:,} on")
-            count = min(end, piece.end) - at
-            part = piece.read(at, count)
-            if len(part) != count:
-                raise DatasetError(f"'{self.root}/{of.key}' was given without its bytes at {at:,}")
-            parts.append(part)
-            at += count
-        if parts:
-            self._connection().note_read(self, at - begin)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            part = piece.read(at, min(end, piece.end) - at)
+            yield part
+            at = min(end, piece.end)
 
     def fetch(
         self, wanted: Sequence[tuple[RemoteObject, Ranges]], is_near: bool = False

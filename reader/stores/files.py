@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, BinaryIO, NamedTuple
 
@@ -365,6 +365,11 @@ class StoredBytes:
                 f"the shard '{self.path}' cannot be read at {place:,}: {error}"
             ) from error
         return found
+
+    def parts(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Yield the bytes from where each range begins to where it ends. See `read`."""
+        for begin, end in ranges:
+            yield self.read(begin, end - begin)
 
     def pread(self, nbytes: int, place: int) -> bytes:
         """Return some bytes, or those that there are, as os.pread does. See `read`."""

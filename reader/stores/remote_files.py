@@ -477,6 +477,19 @@ class RemoteBytes(StoredBytes):
         is_near = nbytes < self.nbytes and nbytes < 1 << 16
         return self._store.read(self._of, place, place + nbytes, is_near)
 
+    def parts(self, ranges: Ranges) -> Iterator[bytes]:
+        """See StoredBytes."""
+        if self._content is None:
+            return self._store.parts(self._of, self._checked(ranges))
+        return super().parts(ranges)
+
+    def _checked(self, ranges: Ranges) -> Iterator[tuple[int, int]]:
+        """Yield ranges, that lie in the file. See `read`."""
+        for begin, end in ranges:
+            if not 0 <= begin <= end <= self.nbytes:
+                raise self._outside(begin, end - begin)
+            yield begin, end
+
 
 def _urls_in(*groups: list[StoredFile]) -> list[StoredFile]:
     """Return those files of some groups that lie in stores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -203,6 +204,37 @@ def test_a_first_batch_of_many_small_samples_is_fetched_once(
     after = there.fetch_stats()
     assert after["requests"] - before["requests"] <= 901  # one for the places of all
     assert after["bytes"] - before["bytes"] < 900 * 2100 + 4 * 4100
+
+
+def test_first_samples_come_in_the_order_of_their_workers(
+    tmp_path: Path, server: S3Server, proxy: Proxy
+) -> None:
+    """Who is started first makes the first batch, also where others have asked before."""
+    rows = [{"x": np.random.default_rng(k).bytes(2000)} for k in range(1200)]
+    write(rows, tmp_path / "few", "mds", columns={"x": "bytes"}, shard_size="64MB")
+    upload(server, "few", tmp_path / "few")
+    there = Shards("s3://few", store=options(server, proxy.endpoint), cache=ShardCache(ahead=0))
+    context = multiprocessing.get_context("fork")
+    done = context.Queue()
+    may_begin = [context.Event(), context.Event()]
+
+    def read(number: int, samples: range) -> None:
+        may_begin[number].wait(60)
+        is_right = there.__getitems__(samples) == [rows[k] for k in samples]
+        done.put((number, is_right))
+
+    parts = range(256), range(256, 1200)
+    workers = [context.Process(target=read, args=(k, part)) for k, part in enumerate(parts)]
+    for worker in workers:
+        worker.start()
+    proxy.set_rules(Rule("delay", 200))
+    may_begin[1].set()
+    wait_until(lambda: proxy.counters().most_requests >= 60)
+    may_begin[0].set()
+    found = [done.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    assert found == [(0, True), (1, True)]
 
 
 def test_versions_of_shards_come_beside_their_index(server: S3Server, proxy: Proxy) -> None:

@@ -389,8 +389,7 @@ class _TreesShard(_Chunk, PlacedShard):
     def samples(self, positions: Sequence[int]) -> list[Any]:
         """See Shard: the tree; of fields that are wanted, a dict."""
         found = []
-        for position in positions:
-            content = self.content(position)
+        for position, content in zip(positions, self.contents(positions), strict=True):
             if self._is_packed:
                 content = decompressed(content, "zstd", None, self.path)
             found.append(self._tree.restore(iter(self._leaves(position, content))))
@@ -511,8 +510,8 @@ class _TokensShard(_Chunk, PlacedShard):
     def samples(self, positions: Sequence[int]) -> list[Any]:
         """See Shard: an array; of fields that are wanted, a dict."""
         found = []
-        for position in positions:
-            tokens = np.frombuffer(self.content(position), self._dtype).copy()
+        for content in self.contents(positions):
+            tokens = np.frombuffer(content, self._dtype).copy()
             found.append({_WHOLE: tokens} if self._has_fields else tokens)
         return found
 

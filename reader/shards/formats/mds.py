@@ -266,8 +266,7 @@ class _MdsShard(PlacedShard):
     def _parts(self, positions: Sequence[int]) -> Iterator[list[bytes]]:
         """Yield the bytes of each column of some samples."""
         head = self._head.size
-        for position in positions:
-            content = self.content(position)
+        for position, content in zip(positions, self.contents(positions), strict=True):
             sizes: list[Any] = self._sizes
             if head:
                 if len(content) < head:
@@ -301,11 +300,11 @@ class _TextShard(PlacedShard):
 
     def samples(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """See Shard: values by column."""
-        return list(map(self._sample, positions))
+        return list(map(self._sample, positions, self.contents(positions)))
 
-    def _sample(self, position: int) -> dict[str, Any]:
+    def _sample(self, position: int, content: bytes) -> dict[str, Any]:
         try:
-            text = self.content(position).decode()
+            text = content.decode()
             if self._said["kind"] == "json":
                 found = json.loads(text)
                 if not isinstance(found, dict):
@@ -321,7 +320,7 @@ class _TextShard(PlacedShard):
 
     def names(self, position: int) -> list[str]:
         """See Shard."""
-        return list(self._sample(position))
+        return list(self.samples([position])[0])
 
     def check_sums(self) -> list[str]:
         """See Shard."""

@@ -204,10 +204,9 @@ class PlacedShard(Shard):
         self._stored = stored
         self._places = places.data  # gives a number in half of an array's time
 
-    def content(self, position: int) -> bytes:
-        """Return the bytes of a sample."""
-        begin, end = self._places[position], self._places[position + 1]
-        found: bytes = self._stored.read(begin, end - begin)
+    def contents(self, positions: Sequence[int]) -> Iterator[bytes]:
+        """Yield the bytes of samples."""
+        found: Iterator[bytes] = self._stored.parts(self.ranges(positions))
         return found
 
     def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:

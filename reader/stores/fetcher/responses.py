@@ -80,9 +80,8 @@ class Responses:
             Failure: nothing came in time, or all that race have failed.
         """
         began, waits = time.monotonic(), self._waits if response.is_new else self._gaps
-        late_s, stall_s = self._late_s(waits), self._stall_s()
         racing = {asyncio.ensure_future(response.next()): response}
-        until, is_raced = began + min(late_s, stall_s), False
+        until, is_raced = began + _LEAST_LATE_S, False
         try:
             while True:
                 left = max(0.0, until - time.monotonic())
@@ -98,10 +97,14 @@ class Responses:
                     return each.result(), found
                 if ended:
                     continue
-                if time.monotonic() - began >= stall_s:
+                # what is usual may be known by now from what has come meanwhile
+                late_s, stall_s = self._late_s(waits), self._stall_s()
+                waited = time.monotonic() - began
+                if waited >= stall_s:
                     raise Failure("later", f"nothing came for {stall_s:.1f} s")
-                until = began + stall_s
-                if not is_raced and self._may_race():
+                is_late = waited >= late_s
+                until = began + (stall_s if is_late else min(late_s, stall_s))
+                if is_late and not is_raced and self._may_race():
                     is_raced = True
                     self._racing += 1
                     self._counts["hedged"] += 1
@@ -129,9 +132,10 @@ class Responses:
         Args:
             waits: for bytes of the same kind, which came.
         """
-        if len(waits) < _LEAST_WAITS:  # what is usual is not known
+        known = waits if len(waits) >= _LEAST_WAITS else self._waits
+        if len(known) < _LEAST_WAITS:  # what is usual is not known
             return _LEAST_STALL_S
-        return max(_LATE * _median(waits), _LEAST_LATE_S)
+        return max(_LATE * _median(known), _LEAST_LATE_S)
 
 
 def seen(done: asyncio.Future[Any]) -> None:

@@ -26,7 +26,7 @@ from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece
 from reader.stores.fetcher.lease import Lease
 from reader.stores.fetcher.object_store import ObjectStore, number_of
 from reader.stores.fetcher.probe import probe
-from reader.stores.fetcher.transfers import Source, Transfers
+from reader.stores.fetcher.transfers import Source, Transfers, Wanted
 from reader.stores.fetcher.uploads import Uploads, content_of
 from reader.stores.messages import COUNTER, MOST_FDS, process_of, received, send, user_of
 
@@ -42,7 +42,6 @@ _PATIENCE_S = 120.0
 _SOON_S = 2.0  # for a list that nobody needs
 _COUNTS = ("bytes", "requests", "retries", "hedged", "damaged", "sent")
 _MOST_GIVEN = MOST_FDS - 1  # pieces of a packet: small ones have a descriptor, too
-_FIRST_READS = 4  # of a client: the places of shards, and samples of its first batches
 
 
 async def serve(
@@ -130,6 +129,7 @@ class _Client:
 
     Attributes:
         connection: to it.
+        pid: of its process.
         sources: the stores that it reads, by their numbers, with the names of their roots, and the
             counts of who reads them.
         given: the counters of bytes that it has read, with the names by which they are counted.
@@ -140,7 +140,7 @@ class _Client:
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
+        self.connection, self.pid = connection, process_of(connection)
         connection.setblocking(False)
         self.sources: list[tuple[str, Source, Counter[str]]] = []
         self.given: list[tuple[str, mmap.mmap]] = []
@@ -307,14 +307,13 @@ class _Server:
             with _naming(key):
                 known.append(await self._transfers.known(name, key, source, nbytes, number))
 
-        is_first = not is_near and client.reads < _FIRST_READS
+        about = is_near, client.reads, client.pid
         client.reads += not is_near
 
         async def found_of(number: int, begin: int, end: int) -> Any:
             with _naming(known[number].key):
-                return await self._transfers.pieces(
-                    known[number], begin, end, is_near, is_first, counts
-                )
+                wanted = Wanted(known[number], begin, end, *about)
+                return await self._transfers.pieces(wanted, counts)
 
         found = await asyncio.gather(*(found_of(*part) for part in parts), return_exceptions=True)
         failures = [each for each in found if isinstance(each, BaseException)]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import heapq
+import itertools
 import os
 import random
 import re
 import time
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +26,7 @@ from reader.stores.fetcher.kept_bytes import KeptBytes, KeptObject, Piece, write
 from reader.stores.fetcher.object_store import Meta, ObjectStore, number_of
 from reader.stores.fetcher.responses import MOST_STALL_S, Response, Responses, seen
 
-__all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers"]
+__all__ = ["EXTENT", "FIRST_WAIT_S", "Source", "Transfers", "Wanted"]
 
 _T = TypeVar("_T")
 
@@ -37,6 +39,8 @@ FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 8.0
 _ALONE_S = 1.0  # for which only the first samples of an epoch are fetched, at most
 # ranges at its beginning that are fetched by themselves, their bytes, and those of one at least
 _ALONE, _ALONE_NBYTES, _LEAST_ALONE = 1024, 64 << 20, 1 << 14
+_FIRST_READS = 4  # of a reader: the places of shards, and samples of its first batches
+_FIRST_SMALL = 2  # likewise, of small samples: what is beside them is here soon
 _NEAR = 1 << 18  # bytes of a piece that is on its way: it will soon be here
 _PART = 8  # of the limit is fetched ahead at first
 _LOOKS = 16  # at what comes ahead, while as much is asked for as may be fetched ahead
@@ -77,9 +81,11 @@ class Transfers:
         # large objects of which nobody has told when they are read, and their bytes
         self._untold: dict[tuple[str, str], KeptObject] = {}
         self._untold_nbytes: int | None = None  # None: they are to be summed
-        self._asked: deque[Piece] = deque()
+        self._asked: list[tuple[tuple[int, int], int, Piece]] = []  # a heap: by turn and number
+        self._numbers = itertools.count()
         self._running: set[asyncio.Task[None]] = set()
-        self._running_ahead = self._ahead_nbytes = 0  # requests, and their bytes
+        self._running_nbytes = 0
+        self._running_ahead = self._ahead_nbytes = 0  # requests of them, and their bytes
         self._running_s, self._looked_s = 0.0, time.monotonic()
         self._spent = 0  # bytes, since what comes ahead was looked at
         self._asked_for = 0  # likewise, for the first time
@@ -144,46 +150,36 @@ class Transfers:
             except (Failure, asyncio.TimeoutError) as error:
                 wait = await self.pause(error, wait, end)
 
-    async def pieces(
-        self,
-        of: KeptObject,
-        begin: int,
-        end: int,
-        is_near: bool,
-        is_first: bool,
-        counts: Counter[str],
-    ) -> list[Piece]:
+    async def pieces(self, wanted: Wanted, counts: Counter[str]) -> list[Piece]:
         """Return the pieces that have some bytes of a known object, when all of them are here.
 
         Args:
-            of: the object.
-            begin: of the bytes.
-            end: of them; -1: the object's.
-            is_near: whether others beside them will be wanted.
-            is_first: whether somebody begins to read.
+            wanted: these bytes.
             counts: gets the bytes that are not here yet, "missed".
 
         Raises:
             Failure: they cannot be had.
         """
+        of, begin, end = wanted.of, wanted.begin, wanted.end
         is_known = of.nbytes >= 0
         if not is_known:
             last = begin + EXTENT if end < 0 else end
-            first = of.piece_at(begin) or self._ask(of, begin, last)
+            first = of.piece_at(begin) or self._ask(wanted, begin, last)
             await self._here([first], first.end)
         end = of.nbytes if end < 0 else end
         if not 0 <= begin <= end <= of.nbytes:
             raise Failure(
                 "range", f"bytes {begin:,} to {end:,} are wanted, and it has {of.nbytes:,}"
             )
-        wanted = _Range(of, begin, end, is_near, is_first, self._is_scattered(of, begin))
+        wanted = wanted._replace(end=end)
+        is_scattered = wanted.is_small and self._is_scattered(of, begin)
         of.read_to = end
         found: list[Piece] = []
         at = begin
         while at < end:
             piece = self._kept_at(of, at)
             if piece is None or wanted.may_be_alone:
-                piece = self._wanted_at(wanted, at, piece)
+                piece = self._wanted_at(wanted, at, piece, is_scattered)
             found.append(piece)
             self.kept.take(piece)
             at = piece.end
@@ -218,19 +214,17 @@ class Transfers:
             self._most_ahead = min(2 * self._most_ahead, self.kept.limit)
             self._raised_s, self._ahead = now, None
 
-    def _wanted_at(self, wanted: _Range, at: int, piece: Piece | None) -> Piece:
+    def _wanted_at(self, wanted: Wanted, at: int, piece: Piece | None, is_scattered: bool) -> Piece:
         """Return a piece with a byte of a range: that which has it, or a new one."""
         of, end = wanted.of, wanted.end
         if piece is None and of.nbytes <= _WHOLE:
-            return self._ask(of, *of.gap_at(at, 0, of.nbytes))
-        is_lonely = piece is None and wanted.is_small and wanted.is_scattered
-        if wanted.may_be_alone and (
-            is_lonely or self._goes_alone(piece, end, end - at, wanted.is_first)
-        ):
+            return self._ask(wanted, *of.gap_at(at, 0, of.nbytes))
+        is_lonely = piece is None and is_scattered
+        if wanted.may_be_alone and (is_lonely or self._goes_alone(wanted, piece, at)):
             if not wanted.is_small:
-                return self._ask(of, *of.gap_at(at, at, end))
+                return self._ask(wanted, *of.gap_at(at, at, end))
             stop = of.gap_at(at, at, end)[1] if piece is None else min(end, piece.end)
-            return self._passing(of, at, stop)
+            return self._passing(wanted, at, stop)
         if piece is not None:
             return piece
         gap = of.gap_at(at, at, min(end, at + EXTENT))
@@ -241,27 +235,27 @@ class Transfers:
             low = at // _BLOCK * _BLOCK
             high = max(low + _BLOCK, min(end, at + EXTENT))
             gap = of.gap_at(at, low, min(high, of.nbytes))
-        return self._ask(of, *gap)
+        return self._ask(wanted, *gap)
 
-    def _goes_alone(self, piece: Piece | None, end: int, nbytes: int, is_first: bool) -> bool:
+    def _goes_alone(self, wanted: Wanted, piece: Piece | None, at: int) -> bool:
         """Whether a range is fetched by itself: to be here soon, and what is beside it after it.
 
         So are some at an epoch's beginning, until what will be read is here. A request for a few
         bytes costs as much as one for many: of such ranges those that somebody begins with are.
 
         Args:
-            piece: that has its first byte; None: nobody fetches it.
-            end: of the range.
-            nbytes: of it.
-            is_first: whether somebody begins to read.
+            wanted: the range.
+            piece: that has its byte at `at`; None: nobody fetches it.
+            at: where what is not here yet begins.
         """
+        end, nbytes = wanted.end, wanted.end - at
         if piece is not None:  # its bytes come twice then: they must be few
             is_near = piece.done is None or min(end, piece.end) - piece.here <= _NEAR
             if is_near or nbytes >= _SMALL:
                 return False
         if nbytes < _LEAST_ALONE:
-            return is_first and piece is None
-        if is_first:
+            return wanted.reads < _FIRST_SMALL and piece is None
+        if wanted.is_first:
             return True
         self._alone_left -= 1
         self._alone_nbytes -= nbytes
@@ -347,18 +341,18 @@ class Transfers:
             if done.done():
                 done.result()  # raises the error of a transfer that failed
 
-    def _ask(self, of: KeptObject, begin: int, end: int) -> Piece:
-        """Return a piece that will come before all that nobody waits for yet."""
+    def _ask(self, wanted: Wanted, begin: int, end: int) -> Piece:
+        """Return a piece with what is wanted, before all that nobody waits for yet."""
         self.kept.make_room(end - begin, -1)
-        return self._first(self._coming(self.kept.new(of, begin, end)))
+        return self._first(wanted, self.kept.new(wanted.of, begin, end))
 
-    def _passing(self, of: KeptObject, begin: int, end: int) -> Piece:
+    def _passing(self, wanted: Wanted, begin: int, end: int) -> Piece:
         """Return a piece that will not be kept: it comes again with what is beside it."""
-        return self._first(self._coming(self.kept.passing(of, begin, end)))
+        return self._first(wanted, self.kept.passing(wanted.of, begin, end))
 
-    def _first(self, piece: Piece) -> Piece:
+    def _first(self, wanted: Wanted, piece: Piece) -> Piece:
         """Fetch a piece before all that nobody waits for yet."""
-        self._asked.append(piece)
+        heapq.heappush(self._asked, (wanted.turn, next(self._numbers), self._coming(piece)))
         self.pump()
         return piece
 
@@ -371,18 +365,17 @@ class Transfers:
     def pump(self) -> None:
         """Begin what can be begun."""
         while self._asked and len(self._running) < _MOST_ASKED:
-            self._begin(self._asked.popleft())
+            self._begin(heapq.heappop(self._asked)[-1])
         while self.goes_ahead and self._has_slot():
             piece = self._next_ahead()
             if piece is None:
                 return
-            self._running_ahead += 1
-            self._ahead_nbytes += piece.nbytes
-            ended = functools.partial(self._ended_ahead, piece.nbytes)
-            self._begin(piece).add_done_callback(ended)
+            self._begin(piece, is_ahead=True)
 
     def _has_slot(self) -> bool:
         """Whether more may be fetched that nobody waits for: few extents, or many small objects."""
+        if self._running_nbytes >= _MOST_AHEAD * EXTENT:  # somebody waits for as much already
+            return False
         is_small = self._ahead_nbytes < EXTENT and self._running_ahead < _MOST_ASKED
         return self._running_ahead < _MOST_AHEAD or is_small
 
@@ -431,17 +424,18 @@ class Transfers:
         """Whether nothing has to go for some bytes, where that is ours to say."""
         return self._is_auto and self.kept.has_space(part[1] - part[0], 0)
 
-    def _begin(self, piece: Piece) -> asyncio.Task[None]:
+    def _begin(self, piece: Piece, is_ahead: bool = False) -> None:
         self.running_s()
         task = asyncio.get_running_loop().create_task(self._transfer(piece))
         self._running.add(task)
-        task.add_done_callback(self._ended)
-        return task
+        self._note_running(piece.nbytes, is_ahead, 1)
+        task.add_done_callback(functools.partial(self._ended, piece.nbytes, is_ahead))
 
-    def _ended_ahead(self, nbytes: int, _: asyncio.Task[None]) -> None:
-        self._running_ahead -= 1
-        self._ahead_nbytes -= nbytes
-        self.pump()
+    def _note_running(self, nbytes: int, is_ahead: bool, count: int) -> None:
+        self._running_nbytes += count * nbytes
+        if is_ahead:
+            self._running_ahead += count
+            self._ahead_nbytes += count * nbytes
 
     def running_s(self) -> float:
         """Return the seconds of all transfers, summed; called before their number changes."""
@@ -450,9 +444,10 @@ class Transfers:
         self._looked_s = now
         return self._running_s
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, nbytes: int, is_ahead: bool, task: asyncio.Task[None]) -> None:
         self.running_s()
         self._running.discard(task)
+        self._note_running(nbytes, is_ahead, -1)
         self.pump()
 
     async def _transfer(self, piece: Piece) -> None:
@@ -586,22 +581,22 @@ class Transfers:
         return min(2 * wait, _LONGEST_WAIT_S)
 
 
-class _Range(NamedTuple):
+class Wanted(NamedTuple):
     """Bytes of an object that somebody waits for.
 
     Attributes:
-        of, begin, end: these bytes.
+        of, begin, end: these bytes; an `end` of -1 is the object's.
         is_near: whether others beside them will be wanted.
-        is_first: whether somebody begins to read.
-        is_scattered: whether what is beside them would go again unread.
+        reads: how often the reader has asked for samples before.
+        reader: the number of its process: workers are started in the order of their batches.
     """
 
     of: KeptObject
     begin: int
     end: int
     is_near: bool
-    is_first: bool
-    is_scattered: bool
+    reads: int
+    reader: int
 
     @property
     def is_small(self) -> bool:
@@ -612,6 +607,16 @@ class _Range(NamedTuple):
     def may_be_alone(self) -> bool:
         """Whether it may be fetched by itself."""
         return not self.is_near and self.end - self.begin < _BLOCK
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the reader begins to read."""
+        return not self.is_near and self.reads < _FIRST_READS
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """What is fetched before others has less: first batches, in the order of their readers."""
+        return (self.reads, self.reader) if self.is_first else (_FIRST_READS, 0)
 
 
 class _Broken(Exception):
