@@ -324,6 +324,41 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(
     assert equal(all_of(there, None), all_of(here, None))
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["mds-zstd", "tfrecord"])
+def test_epochs_are_whole_through_all_faults_at_once(
+    name: str, tmp_path: Path, server: S3Server, proxy: Proxy
+) -> None:
+    """Also wrong bytes of extents, which a sum of each record, or of each shard, finds."""
+    rng = np.random.default_rng(0)
+    rows = [{"x": rng.bytes(100_000), "k": k} for k in range(1600)]
+    whole = {"columns": {"x": "bytes", "k": "int"}, "compression": "zstd"}
+    more: dict[str, Any] = whole if name.startswith("mds") else {}
+    write(rows, tmp_path / "set", name.partition("-")[0], shard_size="4MB", **more)
+    upload(server, f"all-{name}", tmp_path / "set")
+    here = Shards(tmp_path / "set")
+    store = options(server, proxy.endpoint, timeout=120)
+    there = Shards(f"s3://all-{name}", store=store, cache=ShardCache(limit="64MiB"))
+    proxy.set_rules(
+        Rule("slow_down", share=0.05),
+        Rule("cut", share=0.01),
+        Rule("cut", first=2, path="00003"),  # some, whatever is drawn
+        Rule("damage", share=0.005, attempts=1),
+        Rule("damage", first=1, path="00007"),
+        Rule("stall", 20, share=0.005),
+        Rule("refuse", 30, first=1, path="00011"),  # the server begins again
+    )
+    how: dict[str, Any] = {"batch_size": 16, "collate_fn": list}
+    local = DataLoader(here, sampler=ShardOrder(here, 1, window=400), **how)
+    order = ShardOrder(there, 1, window=400)
+    with local, DataLoader(there, sampler=order, num_workers=2, **how) as loader:
+        for _ in range(2):
+            assert equal(list(loader), list(local))
+    faults = proxy.counters().faults
+    assert {"slow_down", "cut", "damage", "refuse"} <= faults.keys(), faults
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

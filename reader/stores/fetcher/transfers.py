@@ -209,8 +209,8 @@ class Transfers:
     def _raise_ahead(self) -> None:
         """Note that somebody had to wait: more is fetched ahead, if the store could give more."""
         now = time.monotonic()
-        is_idle = self.goes_ahead and self._running_ahead < _MOST_AHEAD
-        if self._is_auto and is_idle and now - self._raised_s > _ALONE_S:
+        is_idle = self._running_ahead < _MOST_AHEAD and not self._is_busy()
+        if self._is_auto and self.goes_ahead and is_idle and now - self._raised_s > _ALONE_S:
             self._most_ahead = min(2 * self._most_ahead, self.kept.limit)
             self._raised_s, self._ahead = now, None
 
@@ -374,10 +374,12 @@ class Transfers:
 
     def _has_slot(self) -> bool:
         """Whether more may be fetched that nobody waits for: few extents, or many small objects."""
-        if self._running_nbytes >= _MOST_AHEAD * EXTENT:  # somebody waits for as much already
-            return False
         is_small = self._ahead_nbytes < EXTENT and self._running_ahead < _MOST_ASKED
-        return self._running_ahead < _MOST_AHEAD or is_small
+        return not self._is_busy() and (self._running_ahead < _MOST_AHEAD or is_small)
+
+    def _is_busy(self) -> bool:
+        """Whether as much is on its way as the network should have, also where somebody waits."""
+        return self._running_nbytes >= _MOST_AHEAD * EXTENT
 
     def _next_ahead(self) -> Piece | None:
         """Return a piece that will be read, and for which there is room; None: none is wanted."""
