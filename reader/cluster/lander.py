@@ -30,9 +30,9 @@ from reader.cluster.node_files import give_files
 from reader.cluster.pool_worker import BEAT_S, PoolWorker
 from reader.cluster.ray_backend import Ray
 from reader.cluster.remote_worker import RemoteWorker
-from reader.cluster.requests import Request, Requests
 from reader.cluster.sent_config import put_config
 from reader.cluster.watches import Watches
+from reader.cluster.worker_calls import WorkerCall, WorkerCalls
 from reader.errors import ReaderError
 from reader.log import log as _log
 from reader.processes.process import InheritedFd, read_file
@@ -91,7 +91,7 @@ class LanderJob:
                             return
                         if isinstance(order, Kill):
                             lander.kill(order.worker_id)
-                        elif isinstance(order, Request):
+                        elif isinstance(order, WorkerCall):
                             lander.request(order, bytes(read_file(*fds)))
                         else:
                             lander.open(order, fds)
@@ -224,7 +224,7 @@ class _Lander:
         self._wake = wake
         self._tell = tell
         self._lines: list[Line] = []
-        self._requests = Requests(cluster.put, tell, wake)
+        self._calls = WorkerCalls(cluster.put, tell, wake)
         self._begun = time.monotonic()
         self._is_warned = False  # of a full cluster
         self._is_short = False  # workers have waited for space for long
@@ -272,10 +272,10 @@ class _Lander:
         self._lines.append(line)
         self._begun, self._is_warned = time.monotonic(), False
 
-    def request(self, order: Request, call: bytes) -> None:
+    def request(self, order: WorkerCall, call: bytes) -> None:
         """Pass on what workers are to do beside batches."""
         if self._cluster.error is None:
-            self._requests.take(order, call, self._lines)
+            self._calls.take(order, call, self._lines)
 
     def kill(self, worker_id: int) -> None:
         """Kill the actor of a worker."""
@@ -315,7 +315,7 @@ class _Lander:
         self._lines = [line for line in self._lines if not line.is_ended]
         self._count_capacity()
         self._count_in_flight()
-        self._requests.step(self._lines)
+        self._calls.step(self._lines)
         self._send()
 
     def _ask_again(self, line: Line, error: NotStarted) -> None:

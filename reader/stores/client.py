@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
-from reader.stores.elsewhere import elsewhere
 from reader.stores.messages import COUNTER, receive, send
+from reader.stores.remote_readers import remote_readers
 from reader.stores.shard_cache import CacheUse, ShardCache, connected, of_thread
 
 __all__ = ["REMEDIES", "Connection", "Ranges", "RemoteObject", "Store", "store_options"]
@@ -301,7 +301,7 @@ class Store:
         begins: bool,
     ) -> None:
         """Tell in which order objects will be read. See `Future.tell`, and `Files.expect`."""
-        readers = elsewhere(CacheUse(self.cache, self.use))
+        readers = remote_readers(CacheUse(self.cache, self.use))
         for each in readers:  # where nobody reads nothing is to be fetched
             call = functools.partial(self.order, name, objects, groups, then, begins)
             each.tell(f"order {self.identity}", call)

@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from reader.data.wrapped import own_of_all
-from reader.stores.elsewhere import counts_elsewhere
+from reader.stores.remote_readers import remote_counts
 from reader.stores.shard_cache import CacheUse, counts_of
 
 __all__ = ["fetch_stats", "stats_of", "uses_of"]
@@ -42,7 +42,7 @@ def stats_of(uses: list[CacheUse]) -> dict[str, Any] | None:
     """
     if not uses:
         return None
-    there = counts_elsewhere(uses, functools.partial(counts_here, uses))
+    there = remote_counts(uses, functools.partial(counts_here, uses))
     told = list({**there, **counts_here(uses)}.values())
     sums: dict[str, Any] = {
         name: sum(each.get(name, 0) for each in told) for name in (*_OF_PROCESSES, *_OF_READERS)

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 from reader.stores.client import Ranges, RemoteObject, Store, store_options
-from reader.stores.elsewhere import elsewhere
 from reader.stores.files import Files, OpenBytes, StoredBytes, StoredFile
 from reader.stores.listing import keep_listing, kept_listing, place_of
 from reader.stores.paths import by_number, expanded
+from reader.stores.remote_readers import remote_readers
 from reader.stores.shard_cache import CacheUse, ShardCache
 from reader.stores.urls import is_url, split_url
 
@@ -375,7 +375,7 @@ class RemoteFiles(Files):
     @property
     def are_read_elsewhere(self) -> bool:
         """See Files."""
-        return bool(elsewhere(self.use))
+        return bool(remote_readers(self.use))
 
     def expect(
         self, groups: list[list[StoredFile]], then: list[list[StoredFile]], begins: bool = True

@@ -21,7 +21,7 @@ from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
 from reader.cluster.line import Capacity, Ended, InFlight, LaunchRequest, Started
 from reader.cluster.ray_backend import Ray
-from reader.cluster.requests import Answer, Request
+from reader.cluster.worker_calls import CallResult, WorkerCall
 from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError, ReaderError
 from reader.processes.handle import RemoteHandle, is_readable
@@ -29,8 +29,8 @@ from reader.processes.process import InheritedFd
 from reader.processes.remote_config import RemoteConfig, pickle_remote
 from reader.processes.shared_process import Control, Stop
 from reader.processes.template import memory_file
-from reader.stores.elsewhere import Elsewhere, begin_elsewhere, end_elsewhere
 from reader.stores.fetch_stats import uses_of
+from reader.stores.remote_readers import RemoteReaders, add_remote_readers, remove_remote_readers
 from reader.worker.loop import WorkerConfig
 
 __all__ = ["RemoteProcesses"]
@@ -44,7 +44,7 @@ _MOST_NBYTES = 4096  # of the text about an end: less than a pipe takes at once
 _pause = threading.Event()
 
 
-class RemoteProcesses(WorkerProcesses, Elsewhere):
+class RemoteProcesses(WorkerProcesses, RemoteReaders):
     """The lander and the pipes of its workers; see Processes.
 
     Args:
@@ -86,7 +86,7 @@ class RemoteProcesses(WorkerProcesses, Elsewhere):
         """Prepare to start workers."""
         self._makes_stale = config.makes_stale
         self._has_parts = config.stream is not None
-        begin_elsewhere(uses_of(config.dataset), self)
+        add_remote_readers(uses_of(config.dataset), self)
         sent = self._sent = pickle_remote(config)
         with interrupt_after():
             self._config_fd = memory_file("reader-config", sent.data)
@@ -146,25 +146,25 @@ class RemoteProcesses(WorkerProcesses, Elsewhere):
         control.theirs.close()
         self._control = control
         for key, data in self._told.items():
-            _send(control, Request(key), data)
+            _send(control, WorkerCall(key), data)
 
     # -- calls of workers, beside batches --------------------------------------------------------
 
     def tell(self, key: str, call: Callable[[], Any]) -> None:
-        """See Elsewhere."""
+        """See RemoteReaders."""
         data = pickle.dumps(call, 5)
         with self.lock:
             self._told[key] = data
             if self._control is not None:
-                _send(self._control, Request(key), data)
+                _send(self._control, WorkerCall(key), data)
 
     def ask(self, key: str, call: Callable[[], Any]) -> list[Any]:
-        """See Elsewhere."""
+        """See RemoteReaders."""
         control = self._control
         if control is not None:
             self._asked += 1
             number, end = self._asked, time.monotonic() + _PATIENCE_S
-            if _send(control, Request(key, number), pickle.dumps(call, 5)):
+            if _send(control, WorkerCall(key, number), pickle.dumps(call, 5)):
                 self._hear()
                 while self._answered < number and time.monotonic() < end:
                     _pause.wait(_PAUSE_S)
@@ -243,13 +243,13 @@ class RemoteProcesses(WorkerProcesses, Elsewhere):
 
     def _hear(self) -> None:
         """Note the messages of the lander."""
-        told: Answer | Capacity | InFlight | Started
+        told: CallResult | Capacity | InFlight | Started
         for told in () if self._control is None else self._control.heard():
             if isinstance(told, Capacity):
                 self._capacity = told.num_workers
             elif isinstance(told, InFlight):
                 self._wanted = told.tasks
-            elif isinstance(told, Answer):
+            elif isinstance(told, CallResult):
                 if told.value is not None:
                     self._answers.setdefault(told.key, {})[told.node] = told.value
                 if not told.left:
@@ -269,7 +269,7 @@ class RemoteProcesses(WorkerProcesses, Elsewhere):
 
     def close(self) -> None:
         """Close the descriptors."""
-        end_elsewhere(self)
+        remove_remote_readers(self)
         super().close()
         if self._control is not None:
             self._control.close()
@@ -283,7 +283,7 @@ class RemoteProcesses(WorkerProcesses, Elsewhere):
         self._words_fd = self._config_fd = -1
 
 
-def _send(control: Control, order: Request, call: bytes) -> bool:
+def _send(control: Control, order: WorkerCall, call: bytes) -> bool:
     """Send the lander a request with its call; False: it does not read, or has ended."""
     fd = memory_file("reader-call", call)
     try:

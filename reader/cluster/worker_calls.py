@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from reader.cluster.line import Line
 from reader.cluster.reply import Reply
 
-__all__ = ["Answer", "Request", "Requests"]
+__all__ = ["CallResult", "WorkerCall", "WorkerCalls"]
 
 
-class Request(NamedTuple):
+class WorkerCall(NamedTuple):
     """Asks workers to make a call, whose pickle comes beside it.
 
     `key`: names it: a later one takes its place; `number`: 0: each worker makes it, also those that
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     number: int = 0
 
 
-class Answer(NamedTuple):
+class CallResult(NamedTuple):
     """Tells the trainer the result of a call on a node.
 
     `value`: None: it failed, or there is no node; `left`: how many answers are still to come.
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     left: int
 
 
-class Requests:
+class WorkerCalls:
     """Passes calls on to the workers of all lines, and their results to the trainer.
 
     Args:
@@ -56,9 +56,9 @@ class Requests:
         self._put, self._tell, self._wake = put, tell, wake
         self._kept: dict[str, Any] = {}  # references to what each worker is told, by key
         self._told: weakref.WeakKeyDictionary[Line, dict[str, Any]] = weakref.WeakKeyDictionary()
-        self._asked: list[tuple[Request, str, Reply]] = []
+        self._asked: list[tuple[WorkerCall, str, Reply]] = []
 
-    def take(self, order: Request, call: bytes, lines: Sequence[Line]) -> None:
+    def take(self, order: WorkerCall, call: bytes, lines: Sequence[Line]) -> None:
         """Pass a call on."""
         data = self._put(call)
         if not order.number:
@@ -72,7 +72,7 @@ class Requests:
                 send = functools.partial(line.actor.call, order.key, data)
                 self._asked.append((order, node, Reply(send, self._wake)))
         if not nodes:
-            self._tell(Answer(*order, "", None, 0))
+            self._tell(CallResult(*order, "", None, 0))
 
     def step(self, lines: Sequence[Line]) -> None:
         """Tell workers that have started what the others know, and the trainer what has come."""
@@ -88,7 +88,7 @@ class Requests:
             self._asked.remove(each)
             left = sum(other.number == order.number for other, _, _ in self._asked)
             value = reply.result() if reply.error is None else None
-            self._tell(Answer(*order, node, value, left))
+            self._tell(CallResult(*order, node, value, left))
 
 
 def _runs(line: Line) -> bool:

@@ -13,10 +13,16 @@ from typing import Any
 
 from reader.stores.shard_cache import CacheUse, ShardCache
 
-__all__ = ["Elsewhere", "begin_elsewhere", "counts_elsewhere", "elsewhere", "end_elsewhere"]
+__all__ = [
+    "RemoteReaders",
+    "add_remote_readers",
+    "remote_counts",
+    "remote_readers",
+    "remove_remote_readers",
+]
 
 
-class Elsewhere(abc.ABC):
+class RemoteReaders(abc.ABC):
     """Workers on other machines. Calls to them can be pickled."""
 
     @abc.abstractmethod
@@ -36,38 +42,38 @@ class Elsewhere(abc.ABC):
         """
 
 
-_Readers = dict[str, list[Elsewhere]]  # by the names of the uses for which they read
+_Readers = dict[str, list[RemoteReaders]]  # by the names of the uses for which they read
 _of_caches: weakref.WeakKeyDictionary[ShardCache, _Readers] = weakref.WeakKeyDictionary()
 _Counts = dict[str, dict[str, Any]]  # by the ids of the processes that fetch
 _last: weakref.WeakKeyDictionary[ShardCache, dict[str, _Counts]] = weakref.WeakKeyDictionary()
 
 
-def begin_elsewhere(uses: list[CacheUse], readers: Elsewhere) -> None:
+def add_remote_readers(uses: list[CacheUse], readers: RemoteReaders) -> None:
     """Note that workers on other machines read for some uses of caches."""
     for use in uses:
         _of_caches.setdefault(use.cache, {}).setdefault(use.name, []).append(readers)
 
 
-def end_elsewhere(readers: Elsewhere) -> None:
+def remove_remote_readers(readers: RemoteReaders) -> None:
     """Note that these workers read no more. Idempotent."""
     for names in _of_caches.values():
         for name, found in names.items():
             names[name] = [each for each in found if each is not readers]
 
 
-def elsewhere(use: CacheUse) -> list[Elsewhere]:
+def remote_readers(use: CacheUse) -> list[RemoteReaders]:
     """Return the workers on other machines that read for a use."""
     return _of_caches.get(use.cache, {}).get(use.name, [])
 
 
-def counts_elsewhere(uses: list[CacheUse], call: Callable[[], _Counts]) -> _Counts:
+def remote_counts(uses: list[CacheUse], call: Callable[[], _Counts]) -> _Counts:
     """Return the counts of the processes that fetch on other machines, or those told last.
 
     Args:
         uses: whose reads are counted, of one cache or more.
         call: returns those of a machine.
     """
-    readers = dict.fromkeys(each for use in uses for each in elsewhere(use))
+    readers = dict.fromkeys(each for use in uses for each in remote_readers(use))
     key = " ".join(sorted(use.name for use in uses))
     last = _last.setdefault(uses[0].cache, {})
     found: _Counts = {}
