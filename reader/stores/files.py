@@ -366,10 +366,12 @@ class StoredBytes:
             ) from error
         return found
 
-    def parts(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        """Yield the bytes from where each range begins to where it ends. See `read`."""
-        for begin, end in ranges:
-            yield self.read(begin, end - begin)
+    def parts(self, places: Sequence[int], numbers: Sequence[int]) -> Iterator[bytes]:
+        """Yield some parts of what lies one behind the other: `places[k]` to `places[k + 1]`."""
+        read = self.read
+        for number in numbers:
+            begin = places[number]
+            yield read(begin, places[number + 1] - begin)
 
     def pread(self, nbytes: int, place: int) -> bytes:
         """Return some bytes, or those that there are, as os.pread does. See `read`."""

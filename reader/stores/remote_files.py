@@ -477,15 +477,16 @@ class RemoteBytes(StoredBytes):
         is_near = nbytes < self.nbytes and nbytes < 1 << 16
         return self._store.read(self._of, place, place + nbytes, is_near)
 
-    def parts(self, ranges: Ranges) -> Iterator[bytes]:
+    def parts(self, places: Sequence[int], numbers: Sequence[int]) -> Iterator[bytes]:
         """See StoredBytes."""
-        if self._content is None:
-            return self._store.parts(self._of, self._checked(ranges))
-        return super().parts(ranges)
+        if self._content is not None:
+            return super().parts(places, numbers)
+        return self._store.parts(self._of, self._ranges(places, numbers))
 
-    def _checked(self, ranges: Ranges) -> Iterator[tuple[int, int]]:
-        """Yield ranges, that lie in the file. See `read`."""
-        for begin, end in ranges:
+    def _ranges(self, places: Sequence[int], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield where parts begin and end. DatasetError: the file has not all of them."""
+        for number in numbers:
+            begin, end = places[number], places[number + 1]
             if not 0 <= begin <= end <= self.nbytes:
                 raise self._outside(begin, end - begin)
             yield begin, end

@@ -206,7 +206,7 @@ class PlacedShard(Shard):
 
     def contents(self, positions: Sequence[int]) -> Iterator[bytes]:
         """Yield the bytes of samples."""
-        found: Iterator[bytes] = self._stored.parts(self.ranges(positions))
+        found: Iterator[bytes] = self._stored.parts(self._places, positions)
         return found
 
     def ranges(self, positions: Sequence[int]) -> list[tuple[int, int]]:
