@@ -367,8 +367,10 @@ class Store:
                 if piece is None:  # it was too much to be kept at once
                     raise DatasetError(f"'{self.root}/{of.key}' was not given from {at:,} on")
             part = piece.read(at, min(end, piece.end) - at)
+            if not part:  # it has fewer bytes than it says
+                return
             yield part
-            at = min(end, piece.end)
+            at += len(part)
 
     def fetch(
         self, wanted: Sequence[tuple[RemoteObject, Ranges]], is_near: bool = False

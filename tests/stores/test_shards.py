@@ -65,6 +65,12 @@ def upload(server: servers.Server, bucket: str, folder: Path) -> None:
             server.put(bucket, str(path.relative_to(folder)), path.read_bytes())
 
 
+def upload_rows(server: S3Server, folder: Path, rows: list[Any], shard_size: str) -> None:
+    """Write samples of bytes as MDS into a folder, and upload it to the bucket of its name."""
+    write(rows, folder, "mds", columns={"x": "bytes"}, shard_size=shard_size)
+    upload(server, folder.name, folder)
+
+
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sets")
@@ -195,8 +201,7 @@ def test_a_first_batch_of_many_small_samples_is_fetched_once(
 ) -> None:
     """They are more than the descriptors that a thread holds."""
     rows = [{"x": np.random.default_rng(k).bytes(2000)} for k in range(4000)]
-    write(rows, tmp_path / "tokens", "mds", columns={"x": "bytes"}, shard_size="64MB")
-    upload(server, "tokens", tmp_path / "tokens")
+    upload_rows(server, tmp_path / "tokens", rows, "64MB")
     there = Shards("s3://tokens", store=options(server), cache=ShardCache(ahead=0))
     wanted = np.random.default_rng(0).permutation(4000)[:900].tolist()
     before = there.fetch_stats()
@@ -211,8 +216,7 @@ def test_first_samples_come_in_the_order_of_their_workers(
 ) -> None:
     """Who is started first makes the first batch, also where others have asked before."""
     rows = [{"x": np.random.default_rng(k).bytes(2000)} for k in range(1200)]
-    write(rows, tmp_path / "few", "mds", columns={"x": "bytes"}, shard_size="64MB")
-    upload(server, "few", tmp_path / "few")
+    upload_rows(server, tmp_path / "few", rows, "64MB")
     there = Shards("s3://few", store=options(server, proxy.endpoint), cache=ShardCache(ahead=0))
     context = multiprocessing.get_context("fork")
     done = context.Queue()
@@ -607,8 +611,7 @@ def test_less_room_than_the_set_costs_few_bytes_more(
     server: S3Server, proxy: Proxy, tmp_path: Path
 ) -> None:
     rows = [{"x": np.random.default_rng(k).bytes(400_000)} for k in range(500)]
-    write(rows, tmp_path / "large", "mds", columns={"x": "bytes"}, shard_size="16MB")
-    upload(server, "large", tmp_path / "large")
+    upload_rows(server, tmp_path / "large", rows, "16MB")
     there = Shards(
         "s3://large", store=options(server, proxy.endpoint), cache=ShardCache(limit="70MB")
     )

@@ -57,14 +57,15 @@ def stores(name: str, of_s3: list[Any], of_gcs: list[Any]) -> pytest.MarkDecorat
     return pytest.mark.parametrize(("server", name), values, indirect=["server"], scope="module")
 
 
-EACH_STORE = pytest.mark.parametrize("server", ["s3", "gcs_xml"], indirect=True, scope="module")
+def each_store(*of_gcs: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Mark a test that runs on each store, on Google's with some marks."""
+    servers = ["s3", pytest.param("gcs_xml", marks=of_gcs)]
+    return pytest.mark.parametrize("server", servers, indirect=True, scope="module")
+
+
+EACH_STORE = each_store()
 # Google's store takes an object once a second, for which these wait: on it they run nightly.
-SLOW_STORE = pytest.mark.parametrize(
-    "server",
-    ["s3", pytest.param("gcs_xml", marks=pytest.mark.nightly)],
-    indirect=True,
-    scope="module",
-)
+SLOW_STORE = each_store(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module")

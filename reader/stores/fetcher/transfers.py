@@ -166,12 +166,13 @@ class Transfers:
             last = begin + EXTENT if end < 0 else end
             first = of.piece_at(begin) or self._ask(wanted, begin, last)
             await self._here([first], first.end)
-        end = of.nbytes if end < 0 else end
+        if end < 0:
+            end = of.nbytes
+            wanted = wanted._replace(end=end)
         if not 0 <= begin <= end <= of.nbytes:
             raise Failure(
                 "range", f"bytes {begin:,} to {end:,} are wanted, and it has {of.nbytes:,}"
             )
-        wanted = wanted._replace(end=end)
         is_scattered = wanted.is_small and self._is_scattered(of, begin)
         of.read_to = end
         found: list[Piece] = []
